@@ -1,0 +1,84 @@
+"""The settings: an argument over the environment over `.env` over the default.
+
+Everything but secrets is resolved where the user is and passed on to the cluster, whose processes do not see that
+environment. Secrets (`PGPASSWORD`, `OPENAI_API_KEY`, …) are read where they are used, from the node's own environment.
+"""
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_data_path
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from baton_actors.baton import Guards
+from baton_actors.errors import InvalidInput
+
+
+def default_database_url() -> str:
+    """A SQLite file in the user's data folder."""
+    return f"sqlite:///{user_data_path('baton_actors') / 'baton.db'}"
+
+
+class Settings(BaseSettings):
+    """Each field is `BATON_<NAME>` in the environment or in `.env`.
+
+    Attributes:
+        database_url: SQLAlchemy's form: `sqlite:////path/file.db` or `postgresql://user@host/name`. None: the default file.
+        model: name of the model that agents use.
+        max_trees: how many trees have an owner at once; the rest wait in the database.
+        warm_owners: owner actors kept started ahead.
+        namespace: of the directory and the owners in Ray; two namespaces know nothing of each other.
+        guard_batons, guard_children, guard_depth: see `Guards`.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="BATON_", env_file=".env", extra="ignore", frozen=True)
+
+    database_url: str | None = None
+    model: str | None = None
+    max_trees: int = Field(16, ge=1)
+    warm_owners: int = Field(1, ge=0)
+    namespace: str = Field("baton", min_length=1)
+    guard_batons: int = Field(1_000, ge=1)
+    guard_children: int = Field(64, ge=1)
+    guard_depth: int = Field(64, ge=1)
+
+    @cached_property
+    def database(self) -> str:
+        """The URL of the database to use."""
+        return self.database_url or default_database_url()
+
+    @cached_property
+    def guards(self) -> Guards:
+        """The bounds of what a model may spawn."""
+        return Guards(batons=self.guard_batons, children=self.guard_children, depth=self.guard_depth)
+
+
+def load_settings(**given: Any) -> Settings:
+    """The settings, with what was given as an argument (and is not None) on top.
+
+    Raises:
+        InvalidInput: names the setting that cannot be used.
+    """
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name = f"BATON_{'_'.join(str(part) for part in fault['loc'])}".upper()
+        raise InvalidInput(name, f"{fault['msg'][:1].lower()}{fault['msg'][1:]}, not {str(fault['input'])[:80]!r}") from None
+
+
+def ray_address() -> str | None:
+    """`RAY_ADDRESS`, or the address that the last `ray start` on this machine wrote down; None if there is neither.
+
+    `ray start` writes the file; a private cluster of another program does not, so it is never joined by accident.
+    """
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
+    folder = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray"
+    try:
+        return (folder / "ray_current_cluster").read_text().strip() or None
+    except OSError:
+        return None
