@@ -168,9 +168,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """The tree was read from the database: whoever ran its batons is gone, and every effect is to be told again."""
+    """The tree was read from the database: every effect is to be told again, and runs are lost but those that are `known`."""
 
     at: int
+    known: frozenset[tuple[str, int]] = frozenset()
 
 
 Report = Complete | Fail | Spawn | HandOver | Checkpoint

@@ -8,6 +8,7 @@ Never here: Ray, SQL, a model, a clock, a random number, a log.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from types import MappingProxyType
 from typing import Any, NamedTuple, assert_never
 
@@ -85,7 +86,7 @@ class Node:
         unfinished: children that are live. retries: retryable failures in this generation.
         alone: it is to run in a process of its own, after a shared one crashed.
         state: what the next run is handed. parked: the state as it stood when it last spawned.
-        reserved: what a model call under way may spend at most. progressed: whether this attempt reported anything yet.
+        reserved: what a model call under way may spend at most. progressed: whether this attempt has saved a checkpoint.
     """
 
     baton: Baton
@@ -107,6 +108,8 @@ class Node:
 
 #: Fields that stand in the node; the others that an event may change are the baton's.
 _NODE_FIELDS = frozenset({"breakdown", "since", "retries", "alone", "state", "parked", "reserved"})
+#: Fields that a change of the pool shows in; see `_spending`.
+_ACCOUNT_FIELDS = frozenset({"reserved", "usage", "rounds"})
 
 
 class Row(NamedTuple):
@@ -141,8 +144,7 @@ class Tree:
         tree = cls(root_id, budget=budget, budget_since=budget_since, guards=guards)
         tree.seq = seq
         for node in nodes:
-            tree.nodes[node.baton.id] = node
-            tree._count(None, node)
+            tree._add(node)
             tree._spend({}, _spending(node))
         return tree
 
@@ -167,14 +169,18 @@ class Tree:
         batons = (self.nodes[child].baton for child in self.nodes[baton_id].current_children)
         return [ChildResult(b.id, b.goal, b.status, b.result, b.error, b.error_kind) for b in batons]
 
-    def _count(self, before: Status | None, node: Node) -> None:
-        """Move a node between the counts, and its parent's count of unfinished children with it."""
-        now_live = node.baton.status in LIVE
-        born = int(now_live) - int(before in LIVE)
+    def _add(self, node: Node) -> None:
+        self.nodes[node.baton.id] = node
+        if node.baton.status in LIVE:
+            self._count(node.baton, 1)
+        else:
+            self.ended += 1
+
+    def _count(self, baton: Baton, born: int) -> None:
+        """One more is live (1), or one less (-1), and of its parent's children too."""
         self.live += born
-        self.ended += int(not now_live) - int(before in ENDED)
-        if born and node.baton.parent_id is not None:
-            self.nodes[node.baton.parent_id].unfinished += born
+        if baton.parent_id is not None:
+            self.nodes[baton.parent_id].unfinished += born
 
     def _spend(self, before: dict[str, float], after: dict[str, float]) -> None:
         for key in self.spent:
@@ -201,7 +207,7 @@ def decide(tree: Tree, command: Command) -> Decision:
             _reserve(draft, command)
         case Lose():
             if node := _running(tree, command.baton_id, command.attempt):
-                _lose(draft, node, command.cause, command.alone)
+                _lose(draft, node, command.cause, _written_off(node), alone=command.alone)
         case Cancel():
             _cancel(draft, command)
         case Retry():
@@ -213,7 +219,7 @@ def decide(tree: Tree, command: Command) -> Decision:
         case Due():
             _due(draft, command)
         case Recover():
-            _recover(draft)
+            _recover(draft, command)
         case _:
             assert_never(command)
     return Decision(tuple(draft.events), tuple(draft.effects), draft.refused)
@@ -246,6 +252,8 @@ def validate(tree: Tree) -> None:
     nodes = tree.nodes
     assert tree.live == sum(node.baton.status in LIVE for node in nodes.values()), "count of live batons"
     assert tree.ended == sum(node.baton.status in ENDED for node in nodes.values()), "count of ended batons"
+    listed = {child: id for id, node in nodes.items() for child in node.baton.children}
+    assert len(listed) == sum(len(node.baton.children) for node in nodes.values()), "a child is listed twice"
     for id, node in nodes.items():
         baton = node.baton
         live_children = sum(nodes[child].baton.status in LIVE for child in baton.children)
@@ -255,10 +263,11 @@ def validate(tree: Tree) -> None:
         if baton.parent_id is None:
             assert id == tree.root_id, f"{id} has no parent and is not the root"
         else:
-            assert id in nodes[baton.parent_id].baton.children, f"{id} is not listed by its parent"
+            assert listed.get(id) == baton.parent_id, f"{id} is listed by {listed.get(id)}, its parent is {baton.parent_id}"
             assert baton.depth == nodes[baton.parent_id].baton.depth + 1, f"{id}: depth"
-        for child in baton.children:
-            assert nodes[child].baton.parent_id == id, f"{child} is listed by {id} and has another parent"
+        assert all(nodes[child].baton.status in ENDED for child in baton.children[: node.since]), f"{id}: a child of an earlier breakdown is live"
+        assert not node.reserved or baton.status is Status.RUNNING, f"{id} is {baton.status} and has a reservation"
+        assert not (baton.passive and baton.children), f"{id} is {baton.worker} and has children"
     if nodes and tree.root.baton.status in ENDED:
         assert tree.live == 0, "something lives under an ended root"
     for key in tree.spent:
@@ -268,6 +277,8 @@ def validate(tree: Tree) -> None:
 
 class _Draft:
     """Events and effects of one decision, in the making."""
+
+    __slots__ = ("at", "effects", "events", "refused", "tree")
 
     def __init__(self, tree: Tree, at: int) -> None:
         self.tree = tree
@@ -286,9 +297,9 @@ class _Draft:
 
 
 def _running(tree: Tree, baton_id: str, attempt: int) -> Node | None:
-    """The node, if exactly this attempt of it is under way: the fence against late reports."""
+    """The node, if exactly this attempt of it is under way at a worker: the fence against late reports."""
     node = tree.nodes.get(baton_id)
-    if node is None or node.baton.status is not Status.RUNNING or node.baton.attempt != attempt:
+    if node is None or node.baton.status is not Status.RUNNING or node.baton.attempt != attempt or node.baton.passive:
         return None
     return node
 
@@ -301,14 +312,17 @@ def _submit(draft: _Draft, command: Submit) -> None:
         return
     _create(draft, command.root)
     if draft.tree.budget.seconds is not None:
-        draft.effects.append(Wake(command.root.id, _seconds_end(draft.tree)))
+        draft.effects.append(Wake(command.root.id, _seconds_end(draft.tree.budget, draft.tree.budget_since)))
 
 
 def _create(draft: _Draft, baton: Baton) -> None:
     data: dict[str, Any] = {"goal": baton.goal[:EVENT_GOAL_CHARACTERS], "worker": baton.worker}
-    for name in ("held", "not_before", "deadline"):
-        if value := getattr(baton, name):
-            data[name] = value
+    if baton.held:
+        data["held"] = True
+    if baton.not_before is not None:
+        data["not_before"] = baton.not_before
+    if baton.deadline is not None:
+        data["deadline"] = baton.deadline
     draft.add(EventType.CREATED, baton, data, {"baton": baton})
     if baton.deadline is not None:
         draft.effects.append(Wake(baton.id, baton.deadline))
@@ -322,7 +336,7 @@ def _make_ready(draft: _Draft, baton: Baton) -> None:
     if baton.not_before is not None and baton.not_before > draft.at:
         draft.effects.append(Wake(baton.id, baton.not_before))
     elif baton.passive:
-        draft.add(EventType.WAITING, baton, {"worker": baton.worker}, attempt=baton.attempt + 1)
+        draft.add(EventType.WAITING, baton, {"worker": baton.worker}, _delay_over(baton), attempt=baton.attempt + 1)
     else:
         draft.effects.append(Dispatch(baton.id))
 
@@ -331,7 +345,16 @@ def _start(draft: _Draft, command: Start) -> None:
     node = draft.tree.nodes.get(command.baton_id)
     if node is None or node.baton.status is not Status.PENDING or node.baton.held or node.baton.passive:
         return
-    draft.add(EventType.STARTED, node.baton, {"alone": True} if node.alone else {}, attempt=node.baton.attempt + 1)
+    baton = node.baton
+    if baton.not_before is not None and baton.not_before > draft.at:  # dispatched before it failed and was put off
+        draft.effects.append(Wake(baton.id, baton.not_before))
+        return
+    draft.add(EventType.STARTED, baton, {"alone": True} if node.alone else {}, _delay_over(baton), attempt=baton.attempt + 1)
+
+
+def _delay_over(baton: Baton) -> dict[str, Any]:
+    """Once begun, it must not wait for that time again: after a move to another machine the clock may be behind it."""
+    return {} if baton.not_before is None else {"not_before": None}
 
 
 def _release(draft: _Draft, baton: Baton) -> None:
@@ -340,7 +363,7 @@ def _release(draft: _Draft, baton: Baton) -> None:
     if baton.status in ENDED:
         raise NotAllowed(baton.id, f"has already ended ({baton.status})")
     draft.add(EventType.PROGRESS, baton, {"kind": "released"}, {"held": False})
-    _make_ready(draft, baton.model_copy(update={"held": False}))
+    _make_ready(draft, _changed(baton, {"held": False}))
 
 
 # ---------------------------------------------------------------- reports
@@ -396,7 +419,7 @@ def _fail(draft: _Draft, node: Node, report: Fail, change: dict[str, Any]) -> No
 def _backoff(retries: int, after: float | None, jitter: float) -> float:
     """Seconds to wait: full jitter below a doubling limit; a wait that was asked for is kept, and jittered upwards only."""
     spread = jitter * min(BACKOFF_LIMIT, BACKOFF_SECONDS * 2.0**retries)
-    return spread if after is None else max(0.0, after) + spread
+    return spread if after is None or not isfinite(after) else max(0.0, after) + spread
 
 
 def _spawn(draft: _Draft, node: Node, report: Spawn, change: dict[str, Any]) -> None:
@@ -416,25 +439,27 @@ def _spawn(draft: _Draft, node: Node, report: Spawn, change: dict[str, Any]) -> 
     }
     place = {"breakdown": breakdown, "generation": baton.generation}
     draft.add(EventType.SPAWNED, baton, {"children": len(ids), **place}, change)
-    for id, spec in zip(ids, report.children, strict=True):
-        _create(draft, _child(baton, id, spec, draft.at))
+    for child in _children(baton, ids, report.children, draft.at):
+        _create(draft, child)
     if not ids:
         draft.add(EventType.RESUMED, baton, place)
         draft.effects.append(Dispatch(baton.id))
 
 
-def _child(parent: Baton, id: str, spec: ChildSpec, at: int) -> Baton:
-    fields = dict(spec)
-    fields["worker"] = spec.worker or parent.worker
-    fields["model"] = spec.model or parent.model
-    fields["tools"] = parent.tools if spec.tools is None else spec.tools
-    return Baton(
-        id=id, root_id=parent.root_id, parent_id=parent.id, depth=parent.depth + 1, created_at=at, updated_at=at, **fields
-    )
+def _children(parent: Baton, ids: list[str], specs: tuple[ChildSpec, ...], at: int) -> Iterator[Baton]:
+    """New batons, copied from a first one: a spec has been checked already, and checking 100,000 of them again takes seconds."""
+    first = Baton(id="", root_id=parent.root_id, parent_id=parent.id, depth=parent.depth + 1, goal="", created_at=at, updated_at=at)
+    for id, spec in zip(ids, specs, strict=True):
+        fields = {**vars(spec), "id": id, "worker": spec.worker or parent.worker, "model": spec.model or parent.model}
+        if spec.tools is None:
+            fields["tools"] = parent.tools
+        yield _changed(first, fields)
 
 
 def _objection(tree: Tree, node: Node, children: tuple[ChildSpec, ...]) -> tuple[ErrorKind, str] | None:
     """Why a breakdown is not allowed: budget, guards against a model that runs away, tools that the parent lacks."""
+    if not children:
+        return None
     baton = node.baton
     total = len(tree.nodes) + len(children)
     if tree.budget.batons is not None and total > tree.budget.batons:
@@ -449,7 +474,7 @@ def _objection(tree: Tree, node: Node, children: tuple[ChildSpec, ...]) -> tuple
         return ErrorKind.REJECTED, f"{total} batons in one tree, the guard is {tree.guards.batons} (BATON_GUARD_BATONS)"
     if len(children) > tree.guards.children:
         return ErrorKind.REJECTED, f"{len(children)} children at once, the guard is {tree.guards.children} (BATON_GUARD_CHILDREN)"
-    if children and baton.depth + 1 > tree.guards.depth:
+    if baton.depth + 1 > tree.guards.depth:
         return ErrorKind.REJECTED, f"children at depth {baton.depth + 1}, the guard is {tree.guards.depth} (BATON_GUARD_DEPTH)"
     if len(children) == 1 and children[0].goal.strip().casefold() == baton.goal.strip().casefold():
         return ErrorKind.REJECTED, "its only child has its own goal; it must do that task itself"
@@ -459,7 +484,7 @@ def _objection(tree: Tree, node: Node, children: tuple[ChildSpec, ...]) -> tuple
 def _hand_over(draft: _Draft, node: Node, report: HandOver, change: dict[str, Any]) -> None:
     moved_on = node.progressed or (report.state is not None and report.state != node.state)
     if not moved_on:
-        _lose(draft, node, "idle", alone=False)
+        _lose(draft, node, "idle", change)
         return
     if report.state is not None:
         change["state"] = report.state
@@ -476,11 +501,12 @@ def _answer(draft: _Draft, command: Answer) -> None:
         raise NotAllowed(baton.id, f"does not wait for an answer: it is {baton.status}")
 
 
-def _lose(draft: _Draft, node: Node, cause: LossCause, alone: bool) -> None:
+def _lose(draft: _Draft, node: Node, cause: LossCause, change: dict[str, Any], *, alone: bool = False) -> None:
     """A run is gone. Only what the baton did by itself counts: dying alone in its process, or making no progress."""
     baton = node.baton
-    change = _written_off(node)
     data: dict[str, Any] = {"reason": "lost", "cause": cause}
+    if cause == "stuck":  # it hangs, and may yet wake up
+        _stop_if_running(draft, baton)
     if cause == "process" and not alone:
         change["alone"] = True
     elif cause not in ("owner", "node"):
@@ -569,13 +595,14 @@ def _cancel_descendants(draft: _Draft, node: Node, reason: str) -> None:
 
 
 def _live_below(tree: Tree, node: Node) -> Iterator[Node]:
-    """The live descendants, parents before children. Nothing live stands under an ended baton, nor outside the current breakdown."""
-    stack = [node]
+    """The live descendants, parents before children. All of them stand in the current breakdown of one that is `spawned`."""
+    stack = [node] if node.baton.status is Status.SPAWNED else []
     while stack:
         for child in stack.pop().current_children:
             below = tree.nodes[child]
             if below.baton.status in LIVE:
                 yield below
+            if below.baton.status is Status.SPAWNED:
                 stack.append(below)
 
 
@@ -593,7 +620,7 @@ def _due(draft: _Draft, command: Due) -> None:
         return
     baton = node.baton
     seconds = draft.tree.budget.seconds
-    if baton.parent_id is None and seconds is not None and draft.at >= _seconds_end(draft.tree):
+    if baton.parent_id is None and seconds is not None and draft.at >= _seconds_end(draft.tree.budget, draft.tree.budget_since):
         _stop_if_running(draft, baton)
         _end_failed(draft, node, f"the budget of {seconds:g} seconds is spent", ErrorKind.BUDGET, _written_off(node))
     elif baton.deadline is not None and draft.at >= baton.deadline:
@@ -603,24 +630,24 @@ def _due(draft: _Draft, command: Due) -> None:
         _make_ready(draft, baton)
 
 
-def _seconds_end(tree: Tree) -> int:
-    return tree.budget_since + round(1000 * (tree.budget.seconds or 0))
+def _seconds_end(budget: Budget, since: int) -> int:
+    return since + round(1000 * (budget.seconds or 0))
 
 
-def _recover(draft: _Draft) -> None:
+def _recover(draft: _Draft, command: Recover) -> None:
     tree = draft.tree
     if not tree.nodes or tree.root.baton.status in ENDED:
         return
     if tree.budget.seconds is not None:
-        draft.effects.append(Wake(tree.root_id, _seconds_end(tree)))
+        draft.effects.append(Wake(tree.root_id, _seconds_end(tree.budget, tree.budget_since)))
     for node in tree.nodes.values():
         baton = node.baton
         if baton.status in LIVE and baton.deadline is not None:
             draft.effects.append(Wake(baton.id, baton.deadline))
         if baton.status is Status.PENDING:
             _make_ready(draft, baton)
-        elif baton.status is Status.RUNNING and not baton.passive:
-            _lose(draft, node, "owner", alone=False)
+        elif baton.status is Status.RUNNING and not baton.passive and (baton.id, baton.attempt) not in command.known:
+            _lose(draft, node, "owner", _written_off(node))
 
 
 # ---------------------------------------------------------------- retry
@@ -632,13 +659,7 @@ def _retry(draft: _Draft, command: Retry) -> None:
     if node.baton.status is not Status.FAILED:
         raise NotAllowed(node.baton.id, f"is {node.baton.status}; only a failed one can be retried")
     above = _ended_ancestors(tree, node)
-    if tree.root.baton.status in ENDED:
-        added = {key: value for key, value in command.budget if value is not None}
-        data = {"baton_id": node.baton.id, **({"budget": added} if added else {})}
-        change = {"budget": tree.budget.plus(command.budget), "budget_since": draft.at}
-        draft.add(EventType.TREE_REOPENED, tree.root.baton, data, change)
-        if change["budget"].seconds is not None:
-            draft.effects.append(Wake(tree.root_id, draft.at + round(1000 * change["budget"].seconds)))
+    _reopen_tree(draft, command)
     for ancestor in above:
         _reopen_spawned(draft, ancestor, 1)
     stack = [node]
@@ -651,6 +672,20 @@ def _retry(draft: _Draft, command: Retry) -> None:
             stack.extend(reversed(again))
         else:
             _reopen_pending(draft, failed)
+
+
+def _reopen_tree(draft: _Draft, command: Retry) -> None:
+    """An ended tree goes on, its seconds beginning anew; one that lives only takes more budget, if there is any."""
+    tree = draft.tree
+    ended = tree.root.baton.status in ENDED
+    added = {key: value for key, value in command.budget if value is not None}
+    if not ended and not added:
+        return
+    budget, since = tree.budget.plus(command.budget), draft.at if ended else tree.budget_since
+    data = {"baton_id": command.baton_id, **({"budget": added} if added else {})}
+    draft.add(EventType.TREE_REOPENED, tree.root.baton, data, {"budget": budget, "budget_since": since})
+    if budget.seconds is not None:
+        draft.effects.append(Wake(tree.root_id, _seconds_end(budget, since)))
 
 
 def _ended_ancestors(tree: Tree, node: Node) -> list[Node]:
@@ -695,7 +730,7 @@ def _new_life(draft: _Draft, baton: Baton) -> dict[str, Any]:
 def _reopen_pending(draft: _Draft, node: Node) -> None:
     change = _new_life(draft, node.baton)
     draft.add(EventType.RETRYING, node.baton, {"reason": "retry", "generation": change["generation"]}, change)
-    _make_ready(draft, node.baton.model_copy(update=change))
+    _make_ready(draft, _changed(node.baton, change))
 
 
 def _reopen_spawned(draft: _Draft, node: Node, children: int) -> None:
@@ -773,32 +808,48 @@ def _apply_to_tree(tree: Tree, event: Event) -> None:
 def _apply_to_baton(tree: Tree, event: Event) -> Row:
     if event.type is EventType.CREATED:
         return _apply_birth(tree, event)
-    node = tree.node(event.baton_id)
-    before = node.baton.status
+    node = tree.nodes.get(event.baton_id)
+    before = None if node is None else node.baton.status
     after = TRANSITIONS.get((before, event.type))
-    if after is None:
-        raise InvalidTransition(event.baton_id, before, event.type)
-    account = _spending(node) if node.reserved or "reserved" in event.change or "usage" in event.change or "rounds" in event.change else None
-    values = {**event.change, "status": after, "attempt": event.attempt, "updated_at": event.at}
-    for name in _NODE_FIELDS & event.change.keys():
-        setattr(node, name, event.change[name])
-    node.baton = node.baton.model_copy(update={name: value for name, value in values.items() if name not in _NODE_FIELDS})
+    if node is None or after is None:
+        raise InvalidTransition(event.baton_id, before or "not born", event.type)
+    change = event.change
+    account = None if _ACCOUNT_FIELDS.isdisjoint(change) else _spending(node)
+    own: dict[str, Any] = {"status": after, "attempt": event.attempt, "updated_at": event.at}
+    row = {**change, **own}
+    for name, value in change.items():
+        if name in _NODE_FIELDS:
+            setattr(node, name, value)
+        else:
+            own[name] = value
+    node.baton = _changed(node.baton, own)
     if event.type is EventType.STARTED:
         node.progressed = False
-    elif event.type is EventType.PROGRESS:
+    elif event.type is EventType.PROGRESS and "state" in change:
         node.progressed = True
     if account is not None:
         tree._spend(account, _spending(node))
-    if before is not after:
-        tree._count(before, node)
-    return Row(event.baton_id, False, values)
+    if (before in ENDED) is not (after in ENDED):
+        born = -1 if after in ENDED else 1
+        tree._count(node.baton, born)
+        tree.ended -= born
+    return Row(event.baton_id, False, row)
+
+
+def _changed(baton: Baton, fields: dict[str, Any]) -> Baton:
+    """`model_copy(update=fields)` at a third of its time and memory: the set of fields once given, which nobody reads, is shared."""
+    copy = Baton.__new__(Baton)
+    values = {**vars(baton), **fields}
+    given = baton.model_fields_set
+    copy.__setstate__({"__dict__": values, "__pydantic_fields_set__": given, "__pydantic_extra__": None, "__pydantic_private__": None})
+    return copy
 
 
 def _apply_birth(tree: Tree, event: Event) -> Row:
-    if event.baton_id in tree.nodes:
-        raise InvalidTransition(event.baton_id, tree.nodes[event.baton_id].baton.status, event.type)
     baton: Baton = event.change["baton"]
-    node = Node(baton)
-    tree.nodes[baton.id] = node
-    tree._count(None, node)
-    return Row(baton.id, True, dict(baton))
+    if baton.id in tree.nodes:
+        raise InvalidTransition(baton.id, tree.nodes[baton.id].baton.status, event.type)
+    if baton.parent_id is not None and baton.parent_id not in tree.nodes:
+        raise InvalidTransition(baton.id, f"a child of {baton.parent_id}, which is not here", event.type)
+    tree._add(Node(baton))
+    return Row(baton.id, True, dict(vars(baton)))

@@ -8,6 +8,7 @@ import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from platformdirs import user_data_path
 from pydantic import Field, ValidationError
@@ -68,6 +69,21 @@ def load_settings(**given: Any) -> Settings:
         fault = error.errors()[0]
         name = f"BATON_{'_'.join(str(part) for part in fault['loc'])}".upper()
         raise InvalidInput(name, f"{fault['msg'][:1].lower()}{fault['msg'][1:]}, not {str(fault['input'])[:80]!r}") from None
+
+
+def without_password(url: str) -> str:
+    """A database URL as it may travel: nodes take the password from PGPASSWORD, a file, or their own setting."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}@{host}"))
+
+
+def with_own_secret(url: str) -> str:
+    """A URL that came without its password, with the one that this process's own setting has for it."""
+    own = load_settings().database
+    return own if without_password(own) == url else url
 
 
 def ray_address() -> str | None:

@@ -1,0 +1,124 @@
+"""Showing a tree on standard error while a command waits for its end."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.live import Live
+
+from baton_actors.baton import Baton
+from baton_actors.cli.output import animated, error_console, say
+from baton_actors.display import BatonLine, LiveTree, Mark, Node, TreeView, counted, plain_line
+from baton_actors.events import TREE_ENDS, Event, EventType
+
+if TYPE_CHECKING:
+    from baton_actors.client import TreeHandle
+
+#: Off a terminal: a tree of more batons gets a line of counts now and then instead of a line for each change.
+MAX_TOLD = 200
+#: Milliseconds between two lines of counts, by the times of the events.
+SUMMARY_EVERY = 5_000
+#: Seconds that the picture may take to catch up with a tree that has ended.
+CATCH_UP = 3.0
+
+
+class Painter(Protocol):
+    """Something that shows events."""
+
+    def apply(self, event: Event) -> None:
+        """Show one event."""
+
+
+class LinePainter:
+    """Plain lines, for a file or a pipe: one for each change of status, or counts when there are too many batons."""
+
+    def __init__(self, view: TreeView) -> None:
+        self._view = view
+        self._said_at = 0
+
+    def apply(self, event: Event) -> None:
+        node = self._view.apply(event)
+        if len(self._view.nodes) > MAX_TOLD:
+            if event.at - self._said_at >= SUMMARY_EVERY or event.type in TREE_ENDS:
+                self._said_at = event.at
+                say(f"{len(self._view.nodes):,} batons: {counted(self._view.counts)}")
+        elif node is not None and event.type is not EventType.CREATED:
+            say(_told(node, event.at))
+
+
+def _told(node: Node, at: int) -> str:
+    line = plain_line(BatonLine(0, node), at)
+    return f"{line}  {node.error_kind}: {node.error}" if node.mark is Mark.FAILED else line
+
+
+@contextmanager
+def painter(view: TreeView) -> Iterator[Painter]:
+    """A live tree on a terminal, plain lines elsewhere."""
+    console = error_console()
+    if not animated(console):
+        yield LinePainter(view)
+        return
+    live_tree = LiveTree(view, _now)
+    with Live(live_tree, console=console, refresh_per_second=5, redirect_stdout=False, redirect_stderr=False):
+        yield live_tree
+
+
+def ended(tree: "TreeHandle", timeout: float | None, view: TreeView | None = None) -> Baton:
+    """The root when it has ended, its tree being shown until then.
+
+    The wait and the picture are two things: a stream of events that breaks is told, and is no end.
+
+    Raises:
+        WaitTimeout: after `timeout` seconds.
+    """
+    view = view or TreeView(tree.id)
+    with painter(view) as shown:
+        stopped = threading.Event()
+        thread = threading.Thread(target=_paint, args=(tree, view.seq, shown, stopped), name="painter", daemon=True)
+        thread.start()
+        try:
+            root = tree.wait(timeout)
+            thread.join(CATCH_UP)
+            return root
+        finally:
+            stopped.set()
+
+
+def _paint(tree: "TreeHandle", after: int, shown: Painter, stopped: threading.Event) -> None:
+    try:
+        for event in tree.events(after):
+            if stopped.is_set():
+                return
+            shown.apply(event)
+    except Exception as error:
+        if not stopped.is_set():
+            say(f"the picture stops here ({error}); the task goes on")
+
+
+def outcome(tree: "TreeHandle", root: Baton) -> dict[str, Any]:
+    """What `--json` prints of a tree that was waited for."""
+    snapshot = tree.snapshot()
+    counts: dict[str, int] = {}
+    usage: dict[str, float] = {}
+    for baton in snapshot.batons:
+        counts[baton.status] = counts.get(baton.status, 0) + 1
+        for key, amount in baton.usage.items():
+            usage[key] = usage.get(key, 0) + amount
+    return {
+        "id": root.id,
+        "status": root.status,
+        "result": root.result,
+        "error": root.error,
+        "error_kind": root.error_kind,
+        "batons": counts,
+        "events": snapshot.seq,
+        "usage": usage,
+        "duration_ms": root.updated_at - root.created_at,
+        "partial": root.partial,
+    }
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,542 @@
+"""For programs: connect to a cluster, submit tasks, follow them, read what came of them.
+
+    import baton_actors as baton
+    client = baton.connect()
+    tree = client.submit("sum the numbers", context={"to": 100}, worker=my_function)
+    print(tree.result())
+"""
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import ray
+from pydantic import ValidationError
+from ray.actor import ActorHandle
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
+
+from baton_actors.baton import (
+    AGENT,
+    Baton,
+    BreakdownPolicy,
+    Budget,
+    Child,
+    ChildSpec,
+    ErrorKind,
+    Notify,
+    OnChildFailure,
+    Status,
+    first_fault,
+    root_id,
+)
+from baton_actors.commands import Answer, Cancel, Command, Release, Retry
+from baton_actors.errors import BatonCancelled, BatonError, BatonFailed, ClusterUnusable, DatabaseUnusable, InvalidInput, WaitTimeout
+from baton_actors.events import TREE_ENDS, Event
+from baton_actors.jsonable import checked, checked_text
+from baton_actors.runtime import cluster
+from baton_actors.runtime.directory import About, Placed
+from baton_actors.runtime.opening import Submission
+from baton_actors.runtime.packing import Packing, sender_roots
+from baton_actors.settings import Settings, load_settings, without_password
+from baton_actors.snapshot import Snapshot
+from baton_actors.store import Store
+
+#: Seconds that a client waits for a database or an actor that comes back, before it says so.
+PATIENCE_SECONDS = 10.0
+#: Seconds in which the directory must have taken a submission or a command.
+ORDER_SECONDS = 120.0
+#: Events read from the database at a time.
+PAGE = 1_000
+#: Seconds between two looks for an owner that is being restarted.
+RESTART_SECONDS = 0.2
+
+
+def connect(
+    *,
+    database_url: str | None = None,
+    address: str | None = None,
+    start: bool = True,
+    progress: Callable[[str], None] | None = None,
+    **settings: Any,
+) -> "Client":
+    """Connect to the Ray cluster of this program, of RAY_ADDRESS, of `ray start`; else start a private one.
+
+    Args:
+        database_url: instead of BATON_DATABASE_URL. address: instead of RAY_ADDRESS.
+        start: whether a private cluster may be started; it ends with this program.
+        progress: told, in a few words, what takes its time.
+        settings: any other field of `Settings`.
+
+    Raises:
+        InvalidInput: a setting cannot be used.
+        ClusterUnusable, DatabaseUnusable: what was found, and what to do.
+    """
+    say = progress or (lambda _: None)
+    loaded = load_settings(database_url=database_url, **settings)
+    if loaded.database_url is not None:
+        _prepare(loaded.database)
+    joined = cluster.join(address, start=start, progress=say)
+    try:
+        if joined.private and loaded.database_url is None:
+            _prepare(loaded.database)
+        say("waiting for the directory")
+        directory, about = cluster.open_directory(loaded, loaded.database, private=joined.private)
+        if loaded.database_url is not None and without_password(loaded.database) != about.database:
+            raise ClusterUnusable(
+                without_password(loaded.database),
+                f"this cluster works on {about.database}; set BATON_DATABASE_URL to that, or BATON_NAMESPACE to another name",
+            )
+        return Client(loaded, directory, about, joined)
+    except BaseException:
+        if joined.ours:
+            ray.shutdown()
+        raise
+
+
+def _prepare(database: str) -> None:
+    """See that the database can be used from here, and has the schema; a remote one may be the cluster's to reach."""
+    store = Store(database, patience=PATIENCE_SECONDS)
+    try:
+        store.upgrade()
+    finally:
+        store.close()
+
+
+class Client:
+    """A connection to one cluster and its database; a context manager. Made by `connect`.
+
+    Attributes:
+        private: whether it started the cluster, which then ends with `close`.
+    """
+
+    def __init__(self, settings: Settings, directory: ActorHandle, about: About, joined: cluster.Joined) -> None:
+        self.private = joined.private
+        self._settings = settings
+        self._directory = directory
+        self._about = about
+        self._joined = joined
+        self._reader: ActorHandle | None = None
+        self._store: Store | None = None
+        self._find_database()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect; a private cluster ends, and what is unfinished in it waits for `baton resume`."""
+        if self._store is not None:
+            self._store.close()
+        if self._joined.ours:
+            ray.shutdown()
+
+    # ------------------------------------------------------------ tasks
+
+    def submit(
+        self,
+        goal: str,
+        *,
+        context: Mapping[str, Any] | None = None,
+        tools: Sequence[str | Callable[..., Any]] | None = None,
+        prompt: str | None = None,
+        worker: str | Callable[..., Any] | None = None,
+        model: str | None = None,
+        max_rounds: int | None = None,
+        timeout_hint: float | None = None,
+        breakdown: BreakdownPolicy | None = None,
+        on_child_failure: OnChildFailure | None = None,
+        max_retries: int | None = None,
+        retry_on: Sequence[str] | None = None,
+        resources: Mapping[str, Any] | None = None,
+        channel: str | None = None,
+        notify: Notify | bool | None = None,
+        hold: bool = False,
+        not_before: int | None = None,
+        deadline: int | None = None,
+        idempotency_key: str | None = None,
+        budget: Mapping[str, Any] | None = None,
+        result_type: Mapping[str, Any] | None = None,
+    ) -> "TreeHandle":
+        """Hand in a task; returns when it is durable.
+
+        Args:
+            goal: what to do; not blank. worker: a function of (baton, ctx), `"module:function"`, `"human"`, `"external"`.
+            hold: create it without starting it. budget: see `Budget`; the whole tree shares it.
+            idempotency_key: a second submission with the same key is the first tree.
+            The others are as in `Child` and `Constraints`.
+
+        Raises:
+            InvalidInput: names what cannot be used; nothing was written.
+        """
+        packing = Packing(sender_roots())
+        checked_worker = packing.worker(worker)
+        spec = Child(
+            goal,
+            context,
+            tools=tools,
+            prompt=prompt,
+            worker=checked_worker,
+            model=model or self._settings.model,
+            max_rounds=max_rounds,
+            timeout_hint=timeout_hint,
+            breakdown=breakdown,
+            on_child_failure=on_child_failure,
+            max_retries=max_retries,
+            retry_on=retry_on,
+            resources=resources,
+            result_type=result_type,
+            hold=hold,
+            not_before=not_before,
+            deadline=deadline,
+        ).spec(packing.reference)
+        submission = Submission(
+            root=_root(spec, channel, _notify(notify)),
+            budget=_budget(budget),
+            guards=self._settings.guards,
+            idempotency_key=None if idempotency_key is None else checked_text(idempotency_key, "idempotency_key"),
+            functions=packing.functions,
+            archive=packing.archive,
+        )
+        placed: Placed = self._ask("submit", submission)
+        return TreeHandle(self, placed.root_id, placed.owner)
+
+    def map(self, goals: Iterable[str], **fields: Any) -> Iterator[Any]:
+        """Submit many tasks at once and yield their results in order; `fields` as for `submit`, the same for all.
+
+        Raises:
+            BatonFailed: when the result of one that failed is reached.
+        """
+        trees = [self.submit(goal, **fields) for goal in goals]
+        return (tree.result() for tree in trees)
+
+    def get(self, id: str) -> "TreeHandle":
+        """The tree of a baton, running or ended.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        return TreeHandle(self, self._read("root_of", id), None)
+
+    def list(self, status: str | None = None, waiting: bool = False) -> "list[Baton]":
+        """The roots of all trees, newest first, perhaps only those of a status; or the batons that wait for somebody outside."""
+        if status is not None and status not in set(Status):
+            raise InvalidInput("status", f"{status!r} is none; there are {', '.join(Status)}")
+        batons: list[Baton] = self._read("waiting") if waiting else self._read("trees", status)
+        return batons
+
+    def unfinished(self) -> "list[str]":
+        """Open trees that nobody works on: their cluster is gone. `resume` takes them over."""
+        roots: list[str] = self._read("abandoned")
+        return roots
+
+    def resume(self, id: str | None = None, progress: Callable[[str], None] | None = None) -> "list[TreeHandle]":
+        """Take over the tree of a baton, or all unfinished ones, from clusters that are gone; waits until their lease is over.
+
+        Raises:
+            NotFound: there is no such baton.
+        """
+        roots = self.unfinished() if id is None else [self._read("root_of", id)]
+        for root in roots:
+            self._take_over(root, progress or (lambda _: None))
+        return [TreeHandle(self, root, None) for root in roots]
+
+    def _take_over(self, root: str, say: Callable[[str], None]) -> None:
+        while (tree := self._read("tree", root)).status == "open" and tree.cluster_id != self._about.cluster_id:
+            left = self._read("lease_left", root)
+            if left is None:
+                return
+            if left > 0:
+                say(f"{root}: its last cluster may still be alive, waiting {left:.0f} s for the lease to end")
+                time.sleep(min(left + 0.05, 1.0))
+            else:
+                self._ask("adopt", [root])
+
+    # ------------------------------------------------------------ reading
+
+    def _find_database(self) -> None:
+        """Read the database directly if that can be done from here, else through an actor."""
+        url = self._about.database
+        own = self._settings.database
+        store = Store(own if without_password(own) == url else url, patience=PATIENCE_SECONDS)
+        if url.startswith("sqlite") and self._about.host != socket.gethostname():
+            reachable = False
+        else:
+            try:
+                store.upgrade()
+                reachable = True
+            except DatabaseUnusable:
+                reachable = False
+        if reachable:
+            self._store = store
+        else:
+            pinned = next(node["NodeID"] for node in ray.nodes() if node["Alive"]) if url.startswith("sqlite") else None
+            self._reader = cluster.open_reader(self._settings, url, pinned)
+
+    def _read(self, name: str, *arguments: Any) -> Any:
+        if self._store is not None:
+            return getattr(self._store, name)(*arguments)
+        assert self._reader is not None
+        return self._get(self._reader.read.remote(name, *arguments))
+
+    # ------------------------------------------------------------ the directory
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """Call the directory, over its restarts; what is asked of it may be asked twice."""
+        until = time.monotonic() + ORDER_SECONDS
+        while True:
+            try:
+                return self._get(getattr(self._directory, method).remote(*arguments), timeout=max(0.0, until - time.monotonic()))
+            except RayActorError as error:
+                if time.monotonic() > until:
+                    raise ClusterUnusable("the directory actor", f"is gone ({type(error).__name__}); 'baton doctor' looks closer") from None
+                time.sleep(RESTART_SECONDS)
+            except GetTimeoutError:
+                raise ClusterUnusable("the directory actor", f"has not answered for {ORDER_SECONDS:g} s; 'baton doctor' looks closer") from None
+
+    def _get(self, reference: Any, timeout: float | None = None) -> Any:
+        try:
+            return ray.get(reference, timeout=timeout)
+        except (RayActorError, GetTimeoutError):
+            raise
+        except RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, BatonError):
+                raise cause from None
+            raise
+
+    def _order(self, root: str, command: Command) -> None:
+        answer = self._ask("order", root, command, secrets.token_hex(8))
+        if answer is not None:
+            raise answer
+
+
+class TreeHandle:
+    """One tree: wait for it, follow it, steer it. `await tree` is its result.
+
+    Attributes:
+        id: of the root.
+    """
+
+    def __init__(self, client: Client, id: str, owner: ActorHandle | None) -> None:
+        self.id = id
+        self._client = client
+        self._owner = owner
+
+    def __repr__(self) -> str:
+        return f"<TreeHandle {self.id}>"
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._result_async().__await__()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The root's result, as soon as there is one.
+
+        Args:
+            timeout: seconds; None waits for as long as it takes.
+
+        Raises:
+            BatonFailed, BatonCancelled: it has failed. WaitTimeout: not ended yet; the task goes on.
+        """
+        return _result(self.wait(timeout))
+
+    def wait(self, timeout: float | None = None) -> Baton:
+        """The root when the tree has ended, failed or not.
+
+        Raises:
+            WaitTimeout: not ended yet; the task goes on.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            try:
+                owner = self._owner or self._client._get(self._client._directory.where.remote(self.id), left)
+                final = None if owner is None else self._client._get(owner.outcome.remote(self.id), left)
+            except GetTimeoutError:
+                raise WaitTimeout(self.id, timeout or 0.0) from None
+            except RayActorError:
+                self._owner = None
+                time.sleep(RESTART_SECONDS)
+                continue
+            self._owner = None
+            if final is not None:
+                return Baton.model_validate(final)
+            if owner is None:
+                root: Baton = self._client._read("baton", self.id)
+                return root
+
+    async def _result_async(self) -> Any:
+        while True:
+            try:
+                owner = self._owner or await asyncio.wrap_future(self._client._directory.where.remote(self.id).future())
+                final = None if owner is None else await asyncio.wrap_future(owner.outcome.remote(self.id).future())
+            except RayActorError:
+                self._owner = None
+                await asyncio.sleep(RESTART_SECONDS)
+                continue
+            self._owner = None
+            if final is not None:
+                return _result(Baton.model_validate(final))
+            if owner is None:
+                return _result(await asyncio.to_thread(self._client._read, "baton", self.id))
+
+    def events(self, after: int = 0) -> "EventStream":
+        """Everything after a cursor, then live, up to the event that ends the tree; for `for` and `async for`.
+
+        Raises:
+            InvalidInput: the cursor is no number, negative, or beyond the last event.
+        """
+        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+            raise InvalidInput("after", f"{after!r} is no cursor; give the seq of the last event you have, 0 for all")
+        last = self._client._read("tree", self.id).seq
+        if after > last:
+            raise InvalidInput("after", f"{after} is beyond the last event, {last}")
+        return EventStream(self, after)
+
+    def snapshot(self) -> Snapshot:
+        """The whole tree at one moment, read from the database."""
+        snapshot: Snapshot = self._client._read("snapshot", self.id)
+        return snapshot
+
+    def cancel(self, reason: str = "cancelled by the user", baton_id: str | None = None) -> None:
+        """End the tree, or one baton and all below it.
+
+        Raises:
+            NotAllowed: it has already ended.
+        """
+        self._client._order(self.id, Cancel(_now(), baton_id or self.id, checked_text(reason, "reason")))
+
+    def retry(self, baton_id: str | None = None, budget: Mapping[str, Any] | None = None) -> None:
+        """Start a failed tree, or one failed baton of it, again; what has completed is kept. `budget` is added to the tree's.
+
+        Raises:
+            NotAllowed: it has not failed, or what stands above it has gone on.
+        """
+        self._client._order(self.id, Retry(_now(), baton_id or self.id, _budget(budget)))
+
+    def answer(self, baton_id: str, value: Any) -> None:
+        """Answer a baton that waits for a human or an outside system; the same answer twice is harmless.
+
+        Raises:
+            NotAllowed: it does not wait. InvalidInput: the value is not JSON.
+        """
+        self._client._order(self.id, Answer(_now(), baton_id, checked(value, "answer")))
+
+    def release(self, baton_id: str | None = None) -> None:
+        """Start a baton that was created held; harmless when repeated."""
+        self._client._order(self.id, Release(_now(), baton_id or self.id))
+
+
+class EventStream:
+    """The events of one tree after a cursor, without gap or repeat, over restarts of its owner. Ends after the terminal one.
+
+    Attributes:
+        cursor: seq of the last event that was given out.
+    """
+
+    def __init__(self, tree: TreeHandle, after: int) -> None:
+        self.cursor = after
+        self._tree = tree
+        self._client = tree._client
+        self._owner: ActorHandle | None = tree._owner
+
+    def __iter__(self) -> Iterator[Event]:
+        ended = False
+        while not ended:
+            for event in self._next_page():
+                self.cursor = event.seq
+                ended = event.type in TREE_ENDS
+                yield event
+            ended = ended and self._is_last()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        ended = False
+        while not ended:
+            for event in await self._next_page_async():
+                self.cursor = event.seq
+                ended = event.type in TREE_ENDS
+                yield event
+            ended = ended and await asyncio.to_thread(self._is_last)
+
+    def _is_last(self) -> bool:
+        """Whether a terminal event has ended the tree, or a retry has re-opened it since."""
+        last: int = self._client._read("tree", self._tree.id).seq
+        return self.cursor >= last
+
+    def _stored(self) -> list[Event]:
+        events: list[Event] = self._client._read("events", self._tree.id, self.cursor, PAGE)
+        return events
+
+    def _next_page(self) -> list[Event]:
+        while True:
+            try:
+                owner = self._owner or self._client._get(self._client._directory.where.remote(self._tree.id))
+                page = None if owner is None else self._client._get(owner.events.remote(self._tree.id, self.cursor))
+            except RayActorError:
+                self._owner = None
+                time.sleep(RESTART_SECONDS)
+                continue
+            self._owner = owner
+            if page is not None and page.events:
+                return [Event(*event) for event in page.events]
+            if (page is None or page.behind) and (stored := self._stored()):
+                return stored
+            self._owner = None
+
+    async def _next_page_async(self) -> list[Event]:
+        while True:
+            try:
+                owner = self._owner or await asyncio.wrap_future(self._client._directory.where.remote(self._tree.id).future())
+                page = None if owner is None else await asyncio.wrap_future(owner.events.remote(self._tree.id, self.cursor).future())
+            except RayActorError:
+                self._owner = None
+                await asyncio.sleep(RESTART_SECONDS)
+                continue
+            self._owner = owner
+            if page is not None and page.events:
+                return [Event(*event) for event in page.events]
+            if (page is None or page.behind) and (stored := await asyncio.to_thread(self._stored)):
+                return stored
+            self._owner = None
+
+
+def _root(spec: ChildSpec, channel: str | None, notify: Notify) -> Baton:
+    now = _now()
+    id = root_id(now, secrets.token_bytes(10))
+    fields = {**dict(spec), "worker": spec.worker or AGENT}
+    return Baton(id=id, root_id=id, created_at=now, updated_at=now, channel=channel, notify=notify, **fields)
+
+
+def _notify(notify: Notify | bool | None) -> Notify:
+    match notify:
+        case None | False | "off":
+            return "off"
+        case True | "final":
+            return "final"
+        case "progress":
+            return "progress"
+        case _:
+            raise InvalidInput("notify", f"{notify!r} is none of off, final, progress")
+
+
+def _budget(budget: Mapping[str, Any] | None) -> Budget:
+    try:
+        return Budget.model_validate(dict(budget or {}))
+    except ValidationError as error:
+        fault = first_fault(error)
+        raise InvalidInput(f"budget {fault.what}", fault.why) from None
+
+
+def _result(root: Baton) -> Any:
+    if root.status is Status.COMPLETED:
+        return root.result
+    failure = BatonCancelled if root.error_kind is ErrorKind.CANCELLED else BatonFailed
+    raise failure(root.id, root.error or "", root.error_kind or ErrorKind.ERROR)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,146 @@
+"""Lines of a tree as characters: words for a file, marks and colours for a terminal."""
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from baton_actors.display.layout import BatonLine, FoldLine, GapLine, Line, ReasonLine, layout
+from baton_actors.display.view import Mark, Node, TreeView
+from baton_actors.display.wording import elapsed, harmless, shortened
+
+#: Deeper levels are named by number instead of by more white space.
+_MAX_INDENT = 16
+#: Characters of a goal or an error that are looked at; a line holds fewer, except in a file.
+_MAX_TEXT = 1_000
+#: Cells that are kept for a goal, however much stands behind it.
+_MIN_GOAL = 12
+
+_SIGNS = {
+    Mark.PENDING: ("○", "dim"),
+    Mark.RUNNING: ("●", "cyan"),
+    Mark.WAITING: ("?", "bold magenta"),
+    Mark.SPAWNED: ("◆", "blue"),
+    Mark.COMPLETED: ("✓", "green"),
+    Mark.FAILED: ("✗", "bold red"),
+    Mark.CANCELLED: ("⊘", "yellow"),
+}
+_COUNTED = {
+    Mark.COMPLETED: "done",
+    Mark.FAILED: "failed",
+    Mark.CANCELLED: "cancelled",
+    Mark.WAITING: "waiting",
+    Mark.RUNNING: "running",
+    Mark.SPAWNED: "spawned",
+    Mark.PENDING: "pending",
+}
+_WORD_WIDTH = max(map(len, Mark))
+
+
+def text_lines(view: TreeView, now: int, *, width: int | None = None, height: int | None = None, ids: bool = False) -> Iterator[str]:
+    """The tree as plain lines.
+
+    Args:
+        now: milliseconds since 1970, for the times of what still runs.
+        width: in cells; None cuts nothing. height: in lines; None folds nothing.
+        ids: whether each baton's id stands on its line.
+    """
+    return (plain_line(line, now, width=width, ids=ids) for line in layout(view, height))
+
+
+def plain_line(line: Line, now: int, *, width: int | None = None, ids: bool = False) -> str:
+    """One line in words, without colour: `completed  count the files  1.2 s`."""
+    match line:
+        case BatonLine():
+            head = f"{_indent(line.level, width)}{line.node.mark:<{_WORD_WIDTH}} "
+            goal, tail = _fitted(head, line, now, width, ids)
+            return f"{head}{goal}{tail}".rstrip()
+        case ReasonLine():
+            return _cut(f"{_indent(line.level, width)}{_reason(line.node)}", width)
+        case FoldLine():
+            return _cut(f"{_indent(line.level, width)}{counted(line.counts, more=True)}", width)
+        case GapLine():
+            return _cut(f"{_indent(line.level, width)}({line.hidden:,} levels of one baton each)", width)
+        case _:
+            assert_never(line)
+
+
+def rich_line(line: Line, now: int, *, width: int, ids: bool = False) -> Text:
+    """One line with marks and colours, never wider than `width` cells."""
+    indent = _indent(line.level, width)
+    match line:
+        case BatonLine():
+            sign, style = _SIGNS[line.node.mark]
+            head = f"{indent}{sign} "
+            goal, tail = _fitted(head, line, now, width, ids)
+            text = Text.assemble((head, style), (goal, "dim" if line.node.mark is Mark.PENDING else ""), (tail, "dim"))
+        case ReasonLine():
+            text = Text(_cut(f"{indent}{_reason(line.node)}", width), "red")
+        case FoldLine():
+            done = line.counts.get(Mark.COMPLETED)
+            text = Text(_cut(f"{indent}{'✓' if done else '…'} {counted(line.counts, more=True)}", width), "dim")
+        case GapLine():
+            text = Text(_cut(f"{indent}⋮ {line.hidden:,} levels of one baton each", width), "dim")
+        case _:
+            assert_never(line)
+    text.no_wrap = True
+    text.overflow = "crop"
+    return text
+
+
+def counted(counts: dict[Mark, int], *, more: bool = False) -> str:
+    """Counts in words, ended ones first: `12 done · 1 failed · 37 pending`; with `more`, `37 more pending`."""
+    between = " more " if more else " "
+    return " · ".join(
+        f"{counts[mark]:,}{' ' if mark is Mark.COMPLETED else between}{word}" for mark, word in _COUNTED.items() if counts.get(mark)
+    )
+
+
+def _fitted(head: str, line: BatonLine, now: int, width: int | None, ids: bool) -> tuple[str, str]:
+    """The goal and what stands behind it, in the room that the head leaves."""
+    goal = harmless(line.node.goal, _MAX_TEXT)
+    tail = "".join(f"  {part}" for part in _behind(line, now, ids))
+    if width is None:
+        return goal, tail
+    room = width - cell_len(head)
+    tail = shortened(tail, max(0, room - min(_MIN_GOAL, cell_len(goal))))
+    return shortened(goal, room - cell_len(tail)), tail
+
+
+def _behind(line: BatonLine, now: int, ids: bool) -> Iterator[str]:
+    node = line.node
+    if line.counts is not None and node.groups:
+        yield counted({**line.counts, node.mark: line.counts[node.mark] - 1})
+    elif node.mark is Mark.SPAWNED:
+        yield _children(node)
+    if node.started is not None and node.mark is not Mark.PENDING:
+        yield elapsed((now if node.ended is None else node.ended) - node.started)
+    if ids:
+        yield node.id
+    if node.attempt > 1 and node.mark is Mark.RUNNING:
+        yield f"attempt {node.attempt}"
+    if node.note:
+        yield harmless(node.note, _MAX_TEXT)
+    if node.mark is Mark.CANCELLED and node.error:
+        yield harmless(node.error, _MAX_TEXT)
+
+
+def _children(node: Node) -> str:
+    groups = node.groups or {}
+    ended = sum(len(groups.get(mark, ())) for mark in (Mark.COMPLETED, Mark.FAILED, Mark.CANCELLED))
+    return f"{ended:,} of {node.child_count:,} children ended"
+
+
+def _reason(node: Node) -> str:
+    return harmless(f"{node.error_kind}: {node.error}", _MAX_TEXT)
+
+
+def _indent(level: int, width: int | None) -> str:
+    """Two cells a level; what would push the goal out of the line is said by a number."""
+    most = _MAX_INDENT if width is None else min(_MAX_INDENT, width // 6)
+    return "  " * level if level <= most else f"{'  ' * most}[{level}] "
+
+
+def _cut(text: str, width: int | None) -> str:
+    return text if width is None else shortened(text, width)

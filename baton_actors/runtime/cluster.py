@@ -1,0 +1,144 @@
+"""Finding a Ray cluster or starting a private one, and the directory in it."""
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import GetTimeoutError, RayError
+
+from baton_actors.baton import root_id as new_id
+from baton_actors.errors import ClusterUnusable
+from baton_actors.runtime import directory, reader
+from baton_actors.settings import Settings, ray_address, without_password
+
+Progress = Callable[[str], None]
+
+#: Seconds in which an address must accept a connection. `ray.init` itself would wait for minutes.
+PROBE_SECONDS = 3.0
+#: Seconds in which the directory must answer; it is an actor, whose process takes a second to start on an idle machine.
+ANSWER_SECONDS = 90.0
+#: A private cluster is this program's alone: no waiting for its dashboard, no telemetry, and worker processes are kept a while.
+_PRIVATE_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_num_workers_soft_limit": "8",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+_PRIVATE_OBJECT_STORE_BYTES = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """How this program came to be connected: `private`: it started the cluster for itself; `ours`: it is to disconnect."""
+
+    private: bool
+    ours: bool
+
+
+def join(address: str | None, *, start: bool, progress: Progress) -> Joined:
+    """Use the cluster this program is connected to, else one that was named or started by `ray start`, else a private one.
+
+    Raises:
+        ClusterUnusable: nothing answers at the address; or there is none, and none may be started.
+    """
+    if ray.is_initialized():
+        return Joined(private=False, ours=False)
+    named = address or ray_address()
+    if named is not None and (address or os.environ.get("RAY_ADDRESS") or _answers(named)):
+        _probe(named)
+        progress(f"connecting to Ray at {named}")
+        _init(address=named)
+        return Joined(private=False, ours=True)
+    if not start:
+        raise ClusterUnusable("Ray", "no cluster is running here; start one with 'ray start --head', or set RAY_ADDRESS")
+    progress("starting Ray on this machine")
+    for name, value in _PRIVATE_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        _start_private()
+    except ClusterUnusable:
+        progress("starting Ray once more")  # its own start-up has a hard limit of 15 s, too short on a busy machine
+        _start_private()
+    return Joined(private=True, ours=True)
+
+
+def _start_private() -> None:
+    _init(address="local", include_dashboard=False, object_store_memory=_PRIVATE_OBJECT_STORE_BYTES)
+
+
+def _init(**options: Any) -> None:
+    try:
+        ray.init(log_to_driver=False, logging_level="ERROR", **options)
+    except (RayError, ConnectionError, OSError, RuntimeError, ValueError) as error:
+        ray.shutdown()
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ClusterUnusable(f"Ray at {options['address']}", f"{first}; 'baton doctor' looks closer") from None
+
+
+def _answers(address: str) -> bool:
+    try:
+        _probe(address)
+    except ClusterUnusable:
+        return False
+    return True
+
+
+def _probe(address: str) -> None:
+    parts = urlsplit(address if "://" in address else f"ray-gcs://{address}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or (port is None and parts.scheme != "ray"):
+        raise ClusterUnusable(f"RAY_ADDRESS {address!r}", "is no address; give HOST:PORT or ray://HOST:PORT")
+    try:
+        socket.create_connection((host, port or 10001), timeout=PROBE_SECONDS).close()
+    except OSError as error:
+        reason = error.strerror or "no answer"
+        raise ClusterUnusable(
+            f"Ray at {address}", f"nothing answers there ({reason}); is the cluster running? unset RAY_ADDRESS to start a private one"
+        ) from None
+
+
+def open_directory(settings: Settings, database: str, *, private: bool) -> tuple[ActorHandle, directory.About]:
+    """The directory of this cluster, started if there is none, and what it says of itself.
+
+    Raises:
+        ClusterUnusable: it does not answer, or cannot use its database.
+    """
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    sqlite = database.startswith("sqlite")
+    if sqlite and len(nodes) > 1:
+        raise ClusterUnusable(database, f"is a file, and this cluster has {len(nodes)} nodes; set BATON_DATABASE_URL=postgresql://user@host/name")
+    kind = f"local-{socket.gethostname()}-{os.getpid()}" if private else "cluster"
+    config = directory.DirectoryConfig(
+        namespace=settings.namespace,
+        database=without_password(database),
+        cluster_id=f"{kind}-{new_id(time.time_ns() // 1_000_000, secrets.token_bytes(10))[3:]}",
+        max_trees=settings.max_trees,
+        warm_owners=settings.warm_owners,
+        adopts=not private,
+        pinned_node=nodes[0]["NodeID"] if sqlite else None,
+    )
+    options = directory.detached(directory.NAME, settings.namespace, config.pinned_node)
+    handle = directory.directory_class().options(**options).remote(config)
+    try:
+        about = ray.get(handle.about.remote(), timeout=ANSWER_SECONDS)
+    except (RayError, GetTimeoutError) as error:
+        raise ClusterUnusable("the directory actor", f"does not answer ({type(error).__name__}); 'baton doctor' looks closer") from None
+    if about.fault is not None:
+        raise ClusterUnusable("the cluster's database", about.fault)
+    return handle, about
+
+
+def open_reader(settings: Settings, database: str, pinned_node: str | None) -> ActorHandle:
+    """The reader of this cluster, started if there is none."""
+    options = directory.detached(reader.NAME, settings.namespace, pinned_node)
+    return ray.remote(reader.ReaderActor).options(**options).remote(database)

@@ -1,0 +1,472 @@
+"""The directory: one detached actor that finds, admits and activates. It lends owners to trees and takes them back.
+
+Its state is a query, never a memory: whatever it holds can be lost and is read again from the database and from Ray's list
+of actors. It learns of an owner's end by a call that waits for the release of a tree; nothing is asked in a loop but the
+lease of the cluster, with which it also looks for what fell between two stools.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+
+from baton_actors.baton import root_id as new_id
+from baton_actors.commands import Command
+from baton_actors.errors import BatonError, ClusterUnusable, Moved
+from baton_actors.machine import apply, decide
+from baton_actors.runtime.opening import Submission
+from baton_actors.runtime.owner import POLLS, OwnerActor, OwnerConfig
+from baton_actors.runtime.publication import Waiting
+from baton_actors.settings import with_own_secret
+from baton_actors.store import Group, Owned, Store
+
+log = logging.getLogger(__name__)
+
+NAME = "directory"
+_OWNER_PREFIX = "owner-"
+#: Seconds between two renewals of the cluster's lease (30 s); every third comes with a sweep.
+RENEW_SECONDS = 10.0
+RENEWALS_A_SWEEP = 3
+#: Owner actors that are started at the same time; each takes a second of CPU.
+STARTS_AT_ONCE = 2
+#: Seconds that an owner beyond the warm ones is kept idle.
+SPARE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryConfig:
+    """What the directory is started with, and restarted with.
+
+    Attributes:
+        database: URL without its password. adopts: takes over trees of other clusters whose lease has expired.
+        pinned_node: id of the node on which directory and owners must live (SQLite), or None.
+    """
+
+    namespace: str
+    database: str
+    cluster_id: str
+    max_trees: int
+    warm_owners: int
+    adopts: bool
+    pinned_node: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a client must know of a cluster before it uses it."""
+
+    database: str
+    cluster_id: str
+    host: str
+    pid: int
+    fault: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a submitted tree is: its id, and its owner if it has one already."""
+
+    root_id: str
+    owner: ActorHandle | None
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One owner actor, and the tree that it holds."""
+
+    name: str
+    handle: ActorHandle
+    root_id: str | None = None
+
+
+class DirectoryActor:
+    """See the module. One for each Ray namespace."""
+
+    def __init__(self, config: DirectoryConfig) -> None:
+        self._config = config
+        self._slots: dict[str, _Slot] = {}
+        self._idle: list[_Slot] = []
+        self._lent: dict[str, _Slot] = {}
+        self._starting = 0
+        self._wanted = 0
+        self._backlog = True
+        self._filling = False
+        self._orphans: list[Owned] = []
+        self._owner_came = None
+        self._changed = Waiting()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._begun: asyncio.Task[None] | None = None
+        self._fault: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        ray.get_runtime_context().current_actor.awaken.remote()
+
+    # ------------------------------------------------------------ beginnings
+
+    async def awaken(self) -> None:
+        """Open the database and find the owners that there are; retried for as long as it takes."""
+        if self._begun is None:
+            self._begun = asyncio.create_task(self._begin())
+        await asyncio.shield(self._begun)
+
+    async def _begin(self) -> None:
+        self._owner_came = asyncio.Condition()
+        self._store = Store(with_own_secret(self._config.database))
+        pause = 0.1
+        while True:
+            try:
+                await self._in_thread(self._store.upgrade)
+                await self._find_owners()
+                await self._sweep()
+                break
+            except (BatonError, RayError) as error:
+                self._fault = str(error)
+                log.warning("the directory cannot begin yet: %s", error)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, 5.0)
+        self._fault = None
+        self._spawn(self._keep_lease())
+        self._keep_warm()
+
+    async def _find_owners(self) -> None:
+        names = await asyncio.to_thread(ray.util.list_named_actors, True)
+        for each in names:
+            name = each["name"]
+            if each["namespace"] != self._config.namespace or not name.startswith(_OWNER_PREFIX) or name in self._slots:
+                continue
+            handle = await asyncio.to_thread(ray.get_actor, name, self._config.namespace)
+            self._spawn(self._meet(_Slot(name, handle)))
+
+    async def _meet(self, slot: _Slot) -> None:
+        """An owner that was there before: it holds a tree, or is free."""
+        self._slots[slot.name] = slot
+        try:
+            status = await self._patiently(slot, "status")
+        except RayActorError:
+            self._forget(slot)
+            return
+        if status["root_id"] is None:
+            self._free(slot)
+        else:
+            self._note_lent(slot, status["root_id"])
+
+    async def about(self) -> About:
+        """Answers within moments, also when the database cannot be used: then with the fault."""
+        waiting = asyncio.create_task(self.awaken())
+        await asyncio.wait([waiting], timeout=10.0)
+        return About(self._config.database, self._config.cluster_id, socket.gethostname(), os.getpid(), self._fault)
+
+    # ------------------------------------------------------------ for clients
+
+    async def submit(self, submission: Submission) -> Placed:
+        """A new tree goes to a warm owner, or into the database until there is room."""
+        await self.awaken()
+        if self._idle and not self._backlog and len(self._lent) < self._config.max_trees:
+            slot = self._idle.pop()
+            try:
+                root_id = await slot.handle.begin.remote(submission)
+            except RayActorError:
+                root_id = None  # nobody knows whether it was written; the queue writes it only once
+                self._spawn(self._meet(slot))
+            if root_id == submission.root.id:
+                self._note_lent(slot, root_id)
+                self._keep_warm()
+                return Placed(root_id, slot.handle)
+            if root_id is not None:
+                self._free(slot)
+                return Placed(root_id, None)
+        tree, group = submission.tree(), Group()
+        decision = decide(tree, submission.command())
+        for row in apply(tree, decision.events):
+            group.add_row(*row)
+        group.events.extend(decision.events)
+        submission.add_code(group)
+        row_of_tree = submission.row(self._config.cluster_id, None, None, submission.root.created_at)
+        root_id = await self._until_durable(self._store.begin_tree, row_of_tree, group)
+        self._look_for_work()
+        return Placed(root_id, None)
+
+    async def order(self, root_id: str, command: Command, command_id: str) -> BatonError | None:
+        """Bring a client's command to the tree's owner, activating the tree if it has none; None, or why it was refused."""
+        await self.awaken()
+        pause = 0.05
+        for _ in range(60):
+            slot = self._lent.get(root_id)
+            try:
+                if slot is not None:
+                    answer = await slot.handle.order.remote(root_id, command, command_id)
+                    if not isinstance(answer, Moved):
+                        return answer
+                else:
+                    taken, answer = await self._activate(root_id, None, (command, command_id))
+                    if taken:
+                        return answer
+            except RayActorError as error:
+                log.info("order for %s: %s", root_id, error)
+            await asyncio.sleep(pause)  # it is being released, or its owner comes back to life
+            pause = min(2 * pause, 1.0)
+        return ClusterUnusable(f"tree {root_id}", "its owner could not be reached for a minute; try again, 'baton doctor' says more")
+
+    async def adopt(self, root_ids: list[str] | None) -> list[str]:
+        """Take over open trees of other clusters whose lease has expired, all or some."""
+        await self.awaken()
+        adopted: list[str] = await self._until_durable(self._store.adopt, self._config.cluster_id, root_ids)
+        if adopted:
+            self._look_for_work()
+        return adopted
+
+    async def counts(self) -> dict[str, Any]:
+        """Numbers for tests and benchmarks."""
+        await self.awaken()
+        return {
+            "statements": self._store.statements,
+            "commits": self._store.commits,
+            "owners": len(self._slots),
+            "idle": len(self._idle),
+            "lent": sorted(self._lent),
+            "pid": os.getpid(),
+        }
+
+    @ray.method(concurrency_group="polls")
+    async def where(self, root_id: str) -> ActorHandle | None:
+        """The owner of a tree, as soon as it has one; None if it has ended."""
+        loop = asyncio.get_running_loop()
+        while True:
+            changed = self._changed.future()
+            if slot := self._lent.get(root_id):
+                return slot.handle
+            if self._begun is not None and self._begun.done():
+                tree = await loop.run_in_executor(self._executor, self._store.tree, root_id)
+                if tree.status != "open":
+                    return None
+            await changed
+
+    # ------------------------------------------------------------ owners
+
+    def _keep_warm(self) -> None:
+        """Start owners until enough are idle or on their way."""
+        missing = max(self._config.warm_owners, self._wanted) - len(self._idle) - self._starting
+        allowed = self._config.max_trees + 1 - len(self._slots) - self._starting  # one more, for orders to trees that wait
+        for _ in range(min(missing, allowed, STARTS_AT_ONCE - self._starting)):
+            self._starting += 1
+            self._spawn(self._start_owner())
+
+    async def _start_owner(self) -> None:
+        name = f"{_OWNER_PREFIX}{new_id(time.time_ns() // 1_000_000, os.urandom(10))[3:]}"
+        cores = int(ray.cluster_resources().get("CPU", 1))
+        config = OwnerConfig(name, self._config.database, self._config.cluster_id, cores)
+        handle = owner_class().options(**detached(name, self._config.namespace, self._config.pinned_node)).remote(config)
+        slot = _Slot(name, handle)
+        self._slots[name] = slot
+        try:
+            await handle.status.remote()
+        except RayActorError as error:
+            log.warning("owner %s did not start: %s", name, error)
+            self._forget(slot)
+        else:
+            self._free(slot)
+        finally:
+            self._starting -= 1
+            self._keep_warm()
+
+    def _free(self, slot: _Slot) -> None:
+        slot.root_id = None
+        self._idle.append(slot)
+        self._spawn(self._tell_owner_came())
+        asyncio.get_running_loop().call_later(SPARE_SECONDS, self._end_if_spare, slot)
+        if self._backlog:
+            self._look_for_work()
+
+    async def _tell_owner_came(self) -> None:
+        async with self._owner_came:
+            self._owner_came.notify()
+
+    def _end_if_spare(self, slot: _Slot) -> None:
+        if slot in self._idle and len(self._idle) > max(1, self._config.warm_owners):
+            self._idle.remove(slot)
+            self._forget(slot)
+            ray.kill(slot.handle)
+
+    def _forget(self, slot: _Slot) -> None:
+        self._slots.pop(slot.name, None)
+
+    async def _idle_owner(self) -> _Slot:
+        async with self._owner_came:
+            self._wanted += 1
+            try:
+                self._keep_warm()
+                await self._owner_came.wait_for(lambda: self._idle)
+                return self._idle.pop()
+            finally:
+                self._wanted -= 1
+
+    # ------------------------------------------------------------ lending
+
+    async def _activate(self, root_id: str, previous: str | None, order: tuple[Command, str] | None) -> tuple[bool, BatonError | None]:
+        """Lend an owner to a tree that `previous` held; whether it took it, and the answer to the order it took with it."""
+        slot = await self._idle_owner()
+        epoch = await self._until_durable(self._store.lend, root_id, slot.name, self._config.cluster_id, previous)
+        if epoch is None:
+            self._free(slot)
+            return False, None
+        try:
+            taken, answer = await slot.handle.take.remote(root_id, epoch, order)
+        except RayActorError:
+            self._spawn(self._meet(slot))  # a restarted one takes what the database gives it
+            raise
+        if taken:
+            self._note_lent(slot, root_id)
+        else:
+            self._free(slot)
+        return taken, answer
+
+    def _note_lent(self, slot: _Slot, root_id: str) -> None:
+        slot.root_id = root_id
+        self._lent[root_id] = slot
+        self._changed.wake()
+        self._spawn(self._watch(slot, root_id))
+
+    async def _watch(self, slot: _Slot, root_id: str) -> None:
+        """Wait for the release; an owner that died comes back by itself, or, if Ray gave it up, loses its tree."""
+        try:
+            why = await self._patiently(slot, "released", root_id)
+        except RayActorError as error:
+            log.warning("owner %s of %s is gone for good: %s", slot.name, root_id, error)
+            self._forget(slot)
+            self._let_go(slot, root_id)
+            self._spawn(self._sweep())
+            return
+        self._let_go(slot, root_id)
+        if why != "ended":
+            self._backlog = True
+        self._free(slot)
+
+    def _let_go(self, slot: _Slot, root_id: str) -> None:
+        if self._lent.get(root_id) is slot:
+            del self._lent[root_id]
+        self._changed.wake()
+
+    async def _patiently(self, slot: _Slot, method: str, *arguments: Any) -> Any:
+        """Call an owner, over its restarts.
+
+        Raises:
+            RayActorError: Ray will not start it again.
+        """
+        while True:
+            try:
+                return await getattr(slot.handle, method).remote(*arguments)
+            except ActorUnavailableError:
+                await asyncio.sleep(0.2)
+
+    # ------------------------------------------------------------ work that waits
+
+    def _look_for_work(self) -> None:
+        """There may be trees that are due: lend them owners, oldest first, unless that is being done."""
+        self._backlog = True
+        if not self._filling:
+            self._filling = True
+            self._spawn(self._fill())
+
+    async def _fill(self) -> None:
+        try:
+            while len(self._lent) < self._config.max_trees:
+                if self._orphans:
+                    orphan = self._orphans.pop()
+                    await self._activate(orphan.root_id, orphan.owner, None)
+                    continue
+                due = await self._until_durable(self._store.due, self._config.cluster_id, 1)
+                if not due:
+                    self._backlog = False
+                    await self._set_timer()
+                    return
+                await self._activate(due[0], None, None)
+        except RayActorError as error:
+            log.warning("lending failed, the next look finds it again: %s", error)
+            asyncio.get_running_loop().call_later(1.0, self._look_for_work)
+        finally:
+            self._filling = False
+
+    async def _set_timer(self) -> None:
+        """One timer, for the tree that is due next."""
+        left = await self._until_durable(self._store.next_wake, self._config.cluster_id)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if left is None else asyncio.get_running_loop().call_later(left / 1000 + 0.01, self._look_for_work)
+
+    async def _keep_lease(self) -> None:
+        renewals = 0
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            renewals += 1
+            try:
+                await self._in_thread(self._store.renew, self._config.cluster_id)
+                if renewals % RENEWALS_A_SWEEP == 0:
+                    await self._sweep()
+            except BatonError as error:
+                log.warning("the lease could not be renewed: %s", error)
+
+    async def _sweep(self) -> None:
+        """Find trees whose owner is gone, trees that are due, and trees of dead clusters."""
+        if self._config.adopts:
+            await self._in_thread(self._store.adopt, self._config.cluster_id, None)
+        for owned in await self._in_thread(self._store.owned, self._config.cluster_id):
+            if owned.root_id not in self._lent and owned.owner not in self._slots and owned not in self._orphans:
+                self._orphans.append(owned)
+        self._look_for_work()
+
+    # ------------------------------------------------------------ inside
+
+    async def _until_durable(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the store until it is certain that it was done; what is called here may be done twice."""
+        pause = 0.05
+        while True:
+            try:
+                return await self._in_thread(function, *arguments)
+            except BatonError as error:
+                log.warning("database: %s, trying again", error)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, 5.0)
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def detached(name: str, namespace: str, pinned_node: str | None) -> dict[str, Any]:
+    """Ray's options of a directory or an owner: found by name, outliving the job, restarted without limit."""
+    options: dict[str, Any] = {
+        "name": name,
+        "namespace": namespace,
+        "lifetime": "detached",
+        "get_if_exists": True,
+        "max_restarts": -1,
+        "max_task_retries": 0,
+        "num_cpus": 0,
+    }
+    if pinned_node is not None:
+        options["scheduling_strategy"] = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(pinned_node, soft=False)
+    return options
+
+
+def owner_class() -> Any:
+    """The owner as Ray starts it."""
+    return ray.remote(concurrency_groups={"polls": POLLS})(OwnerActor)
+
+
+def directory_class() -> Any:
+    """The directory as Ray starts it."""
+    return ray.remote(concurrency_groups={"polls": POLLS})(DirectoryActor)

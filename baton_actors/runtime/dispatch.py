@@ -1,0 +1,168 @@
+"""Which baton goes to which run: the owner's bookkeeping of its worker processes, without Ray and without a clock.
+
+Batons that ask for nothing special share processes: they spread over all cores first, then fill each process up to
+`SHARED_LIMIT` at a time, so that a thousand calls to a model wait in a few processes. A baton with resources of its own, or
+one that is started alone after a crash, has a process to itself for as long as it runs.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from baton_actors.baton import Baton
+from baton_actors.runtime.wire import Instructions
+
+#: Batons that one shared process runs at the same time.
+SHARED_LIMIT = 256
+#: Runs of one shape that may wait for Ray's resources; more would only lengthen its queue.
+OWN_PROCESS_RUNS = 32
+#: CPUs that a shared run asks of Ray: never 0 (a process for each task), and small, because most of its batons wait.
+SHARED_CPUS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What kind of process a baton needs.
+
+    Attributes:
+        resources: Ray's options, sorted. limit: batons at a time. fresh: a new process for each.
+    """
+
+    resources: tuple[tuple[str, float], ...]
+    limit: int
+    fresh: bool = False
+
+
+SHARED = Shape((("num_cpus", SHARED_CPUS),), SHARED_LIMIT)
+ALONE = Shape((("num_cpus", SHARED_CPUS),), 1)
+
+
+def shape_of(baton: Baton, alone: bool) -> Shape:
+    """The shape of the process in which a baton is to run."""
+    if not baton.resources:
+        return ALONE if alone else SHARED
+    amounts = {name: float(amount) for name, amount in baton.resources.items() if name != "isolate"}
+    return Shape(tuple(sorted({"num_cpus": 1.0, **amounts}.items())), 1, fresh=bool(baton.resources.get("isolate")))
+
+
+@dataclass(slots=True)
+class Flight:
+    """One attempt in a run.
+
+    Attributes:
+        attempt: its number. patience: seconds without a sign of life until it is lost.
+        since: loop time of the last sign; None before the run's first.
+    """
+
+    attempt: int
+    patience: float
+    since: float | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """One worker process at work for this tree, as its owner sees it.
+
+    Attributes:
+        in_flight: attempts by baton id that have not reported an outcome. served: how many it was given in all.
+        started: it has a process. connected: it has made its first call. closing: it was told to end, or is about to be.
+        assignments, stops: what the next instructions will say. sent: the last ones given, in case they were lost.
+        last_report: number of the last report that is committed.
+    """
+
+    id: int
+    shape: Shape
+    in_flight: dict[str, Flight] = field(default_factory=dict)
+    served: int = 0
+    started: bool = False
+    connected: bool = False
+    closing: bool = False
+    assignments: list[dict[str, Any]] = field(default_factory=list)
+    stops: list[tuple[str, int]] = field(default_factory=list)
+    known_code: set[str] = field(default_factory=set)
+    sent: Instructions = field(default_factory=lambda: Instructions(0))
+    last_report: int = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether a baton in it has the process to itself."""
+        return self.shape.limit == 1
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything to instruct."""
+        return bool(self.assignments or self.stops or self.closing)
+
+
+class Dispatcher:
+    """The ready batons of one tree and the runs that take them.
+
+    Args:
+        cores: CPUs of the cluster: so many shared runs a tree has at most.
+    """
+
+    def __init__(self, cores: int) -> None:
+        self._cores = max(1, cores)
+        self._ready: dict[Shape, deque[str]] = {}
+        self._next_id = 1
+        self.runs: dict[int, Run] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ready and nothing in flight."""
+        return not any(self._ready.values()) and not any(run.in_flight for run in self.runs.values())
+
+    def ready(self, baton_id: str, shape: Shape) -> None:
+        """A baton waits for a worker."""
+        self._ready.setdefault(shape, deque()).append(baton_id)
+
+    def holder(self, baton_id: str) -> Run | None:
+        """The run in which a baton is in flight."""
+        return next((run for run in self.runs.values() if baton_id in run.in_flight), None)
+
+    def forget_ready(self) -> None:
+        """Drop what waits: the tree was loaded again and will say what is ready."""
+        self._ready.clear()
+
+    def plan(self) -> Iterator[tuple[str, Run]]:
+        """Take ready batons, each with the run it goes to; the caller starts it, or drops it if it no longer waits.
+
+        The first run of all is handed its share with its start. Others are opened empty and take theirs when they have
+        connected: until then what waits goes to whoever is free, and nothing counts as started that has no process.
+        """
+        for shape, ready in self._ready.items():
+            first = self.open(shape) if ready and shape == SHARED and not self._of(shape) else None
+            while ready and (run := self._taker(shape, len(ready), first)):
+                yield ready.popleft(), run
+            runs = self._of(shape)
+            coming = sum(not run.connected for run in runs)
+            for _ in range(min(self._most_runs(shape) - len(runs), len(ready) - coming)):
+                self.open(shape)
+
+    def _of(self, shape: Shape) -> list[Run]:
+        return [run for run in self.runs.values() if run.shape == shape and not run.closing]
+
+    def _taker(self, shape: Shape, waiting: int, first: Run | None) -> Run | None:
+        """The least busy run that takes one more; none takes more than an equal share, so that all cores get some."""
+        runs = self._of(shape)
+        takers = [run for run in runs if (run.connected or run is first) and not (shape.fresh and run.served)]
+        best = min(takers, key=lambda run: len(run.in_flight), default=None)
+        if best is None:
+            return None
+        total = waiting + sum(len(run.in_flight) for run in runs)
+        share = ceil(total / min(self._most_runs(shape), total))
+        return best if len(best.in_flight) < min(shape.limit, share) else None
+
+    def _most_runs(self, shape: Shape) -> int:
+        if shape == SHARED:
+            return self._cores
+        return 4 * self._cores if shape == ALONE else OWN_PROCESS_RUNS
+
+    def open(self, shape: Shape) -> Run:
+        """A new run; its process is the caller's to start."""
+        run = Run(self._next_id, shape)
+        self._next_id += 1
+        self.runs[run.id] = run
+        return run

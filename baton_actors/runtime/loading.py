@@ -1,0 +1,87 @@
+"""Code that travels with a tree, the worker's side: an archive on the import path, functions from their bytes.
+
+One worker process serves many trees one after the other, whose modules may have the same names. So a tree's modules are
+imported from a folder of its own, and forgotten when the process turns to another tree.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import io
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ray import cloudpickle
+
+from baton_actors.runtime.packing import resolve
+
+
+class Loader:
+    """Finds the functions of one tree by their references.
+
+    Args:
+        functions: pickled functions by hash; more may be added while the run lasts.
+    """
+
+    def __init__(self) -> None:
+        self._pickled: dict[str, bytes] = {}
+        self._loaded: dict[str, Callable[..., Any]] = {}
+
+    def add(self, functions: dict[str, bytes]) -> None:
+        """Functions that were sent later."""
+        self._pickled.update(functions)
+
+    def function(self, reference: str) -> Callable[..., Any]:
+        """The function that `module:name` or `code:<hash>` names.
+
+        Raises:
+            InvalidInput: there is no such function. Whatever its code raises when it is loaded passes through.
+        """
+        function = self._loaded.get(reference)
+        if function is None:
+            kind, _, digest = reference.partition(":")
+            function = cloudpickle.loads(self._pickled[digest]) if kind == "code" else resolve(reference)[1]
+            self._loaded[reference] = function
+        return function
+
+
+def archive_folder(archive_hash: str) -> Path:
+    """Where the archive of that hash lies unpacked on this node, if it does; one folder for each user."""
+    return Path(tempfile.gettempdir()) / f"baton-code-{os.getuid()}" / archive_hash
+
+
+def unpack(archive: bytes) -> Path:
+    """Unpack an archive, once on each node; several processes may do so at once."""
+    target = archive_folder(hashlib.sha256(archive).hexdigest())
+    if target.is_dir():
+        return target
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=target.parent))
+    with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+        packed.extractall(partial)
+    with contextlib.suppress(OSError):  # another process was first
+        partial.rename(target)
+    return target
+
+
+@contextlib.contextmanager
+def importable(folder: Path | None) -> Iterator[None]:
+    """Modules of an unpacked archive come first in this process while the block lasts, and are forgotten after it."""
+    if folder is None:
+        yield
+        return
+    roots = [str(root) for root in sorted(folder.iterdir())]
+    sys.path[:0] = roots
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = [entry for entry in sys.path if entry not in roots]
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(str(folder) + os.sep):
+                del sys.modules[name]

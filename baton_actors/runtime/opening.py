@@ -1,0 +1,78 @@
+"""How a tree begins: what a client hands in, and the first decision about it."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from baton_actors.baton import Baton, Budget, Guards
+from baton_actors.commands import Submit
+from baton_actors.machine import Node, Tree
+from baton_actors.store import Group, LoadedTree, TreeRow
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A tree to be, as it travels from a client.
+
+    Attributes:
+        root: the root baton. functions: pickled code by hash. archive: a zip of the modules that it needs.
+    """
+
+    root: Baton
+    budget: Budget = Budget()
+    guards: Guards = Guards()
+    idempotency_key: str | None = None
+    functions: dict[str, bytes] = field(default_factory=dict)
+    archive: bytes | None = None
+
+    def tree(self) -> Tree:
+        """The tree before its first command."""
+        return Tree(self.root.id, budget=self.budget, budget_since=self.root.created_at, guards=self.guards)
+
+    def command(self) -> Submit:
+        """Its first command."""
+        return Submit(self.root.created_at, self.root)
+
+    def row(self, cluster_id: str, owner: str | None, owner_pid: int | None, wake_at: int | None) -> TreeRow:
+        """Its row in `trees`: epoch 1 with an owner, 0 without."""
+        return TreeRow(
+            root_id=self.root.id,
+            cluster_id=cluster_id,
+            owner=owner,
+            owner_pid=owner_pid,
+            epoch=0 if owner is None else 1,
+            wake_at=wake_at,
+            budget=budget_row(self.budget, self.root.created_at, self.guards),
+            idempotency_key=self.idempotency_key,
+            code={"archive": digest(self.archive) if self.archive else None, "functions": sorted(self.functions)},
+            created_at=self.root.created_at,
+        )
+
+    def add_code(self, group: Group) -> None:
+        """Put its code into the transaction that creates it."""
+        group.code.update({name: ("function", data) for name, data in self.functions.items()})
+        if self.archive:
+            group.code[digest(self.archive)] = ("archive", self.archive)
+
+
+def digest(data: bytes) -> str:
+    """The name of a piece of code."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def budget_row(budget: Budget, since: int, guards: Guards) -> dict[str, Any]:
+    """The column `trees.budget`."""
+    return {"limits": budget.model_dump(exclude_none=True), "since": since, "guards": guards.model_dump()}
+
+
+def loaded_tree(loaded: LoadedTree) -> Tree:
+    """The tree in memory, as the database holds it."""
+    budget = loaded.tree.budget
+    return Tree.load(
+        loaded.tree.root_id,
+        loaded.tree.seq,
+        (Node(baton, **beside) for baton, beside in loaded.batons),
+        budget=Budget(**budget["limits"]),
+        budget_since=budget["since"],
+        guards=Guards(**budget["guards"]),
+    )

@@ -1,0 +1,214 @@
+"""Code that travels with a tree, the sender's side: functions by value, modules as an archive of the working directory.
+
+A tree must outlive the job, the notebook and the folder it came from, on nodes that never saw them. What is installed
+(a package in `site-packages`, the standard library, this package) is only named; the rest is taken along.
+"""
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import inspect
+import io
+import os
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ray import cloudpickle
+
+from baton_actors.baton import AGENT, PASSIVE_WORKERS
+from baton_actors.errors import InvalidInput
+
+#: Bytes of all `*.py` files that are taken along, and how many folders are looked into for them.
+ARCHIVE_BYTES = 10 * 1024 * 1024
+ARCHIVE_FOLDERS = 5_000
+_SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
+
+
+class Packing:
+    """Collects the code of one submission, or of one breakdown.
+
+    Attributes:
+        functions: pickled functions by hash. archive: a zip of the roots' `*.py`, if a reference needs it.
+
+    Args:
+        roots: folders whose modules are not installed where the worker runs; the working directory and the script's.
+        packed: the tree has their archive already, as in a worker that breaks its task down.
+    """
+
+    def __init__(self, roots: tuple[Path, ...], *, packed: bool = False) -> None:
+        self._roots = roots
+        self._packed = packed
+        self.functions: dict[str, bytes] = {}
+        self.archive: bytes | None = None
+
+    def worker(self, work: str | Callable[..., Any] | None) -> str | None:
+        """The reference of a worker, after a look whether it can be called as one.
+
+        Raises:
+            InvalidInput: no such module or function, or it does not take (baton, ctx).
+        """
+        if work is None or (isinstance(work, str) and (work == AGENT or work in PASSIVE_WORKERS or work.startswith("code:"))):
+            return work
+        if isinstance(work, str):
+            module, function = resolve(work)
+            _check_signature(function, work)
+            if _is_travelling(module) and _root_of(module, self._roots) is not None:
+                self._take_roots()
+            return work
+        if not callable(work):
+            raise InvalidInput("worker", f"{work!r} is neither a name nor something that can be called")
+        _check_signature(work, getattr(work, "__qualname__", repr(work)))
+        return self.reference(work)
+
+    def reference(self, function: Callable[..., Any]) -> str:
+        """How a worker process finds a function: `module:name` if it can import it, else `code:<hash>` of its value."""
+        module = sys.modules.get(getattr(function, "__module__", None) or "")
+        name = getattr(function, "__qualname__", "")
+        if module is not None and module.__name__ != "__main__" and "." not in name and getattr(module, name, None) is function:
+            if not _is_travelling(module):
+                return f"{module.__name__}:{name}"
+            if _root_of(module, self._roots) is not None:
+                self._take_roots()
+                return f"{module.__name__}:{name}"
+        if any(_is_travelling(each) and _root_of(each, self._roots) is not None for each in list(sys.modules.values())):
+            self._take_roots()
+        return self._by_value(function, module)
+
+    def _by_value(self, function: Callable[..., Any], module: ModuleType | None) -> str:
+        stray = module if module is not None and module.__name__ != "__main__" and _is_travelling(module) else None
+        try:
+            with _pickled_by_value(stray):
+                data = cloudpickle.dumps(function)
+        except Exception as error:  # pickling runs foreign code, which may raise anything
+            name = getattr(function, "__qualname__", repr(function))
+            raise InvalidInput(name, f"cannot be shipped by value ({type(error).__name__}: {error}); open files and locks inside it") from None
+        digest = hashlib.sha256(data).hexdigest()
+        self.functions[digest] = data
+        return f"code:{digest}"
+
+    def _take_roots(self) -> None:
+        if self.archive is None and not self._packed:
+            self.archive = archive(self._roots)
+
+
+def sender_roots() -> tuple[Path, ...]:
+    """The folders from which this program imports its own modules: the working directory and that of its script."""
+    roots = [Path.cwd().resolve()]
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script and not _is_installed(script):
+        folder = Path(script).resolve().parent
+        if folder not in roots:
+            roots.append(folder)
+    return tuple(roots)
+
+
+def resolve(reference: str) -> tuple[ModuleType, Callable[..., Any]]:
+    """The module and the function that `module:function` names.
+
+    Raises:
+        InvalidInput: says which part of it there is not.
+    """
+    module_name, colon, name = reference.partition(":")
+    if not colon:
+        raise InvalidInput("worker", f"{reference!r} is no worker; give 'module:function', 'human', 'external' or a function")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise InvalidInput("worker", f"no module {module_name!r}, neither installed nor in {Path.cwd()}") from None
+        raise InvalidInput("worker", f"importing {module_name!r} failed: {error}") from None
+    except Exception as error:  # importing runs foreign code, which may raise anything
+        raise InvalidInput("worker", f"importing {module_name!r} failed: {type(error).__name__}: {error}") from None
+    function = getattr(module, name, None)
+    if function is None:
+        raise InvalidInput("worker", f"module {module_name!r} has no {name!r}")
+    if not callable(function):
+        raise InvalidInput("worker", f"{reference!r} is a {type(function).__name__}, not a function of (baton, ctx)")
+    return module, function
+
+
+def _check_signature(function: Callable[..., Any], name: str) -> None:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        raise InvalidInput("worker", f"{name} must take two arguments, (baton, ctx)") from None
+    except ValueError:  # builtins without a signature
+        return
+
+
+def archive(roots: tuple[Path, ...]) -> bytes:
+    """A zip of the roots' `*.py`, the same bytes for the same files: `0/…` of the first root, `1/…` of the second.
+
+    Raises:
+        InvalidInput: too large, or too many folders.
+    """
+    buffer = io.BytesIO()
+    total = 0
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+        for number, root in enumerate(roots):
+            for path in _sources(root):
+                data = path.read_bytes()
+                total += len(data)
+                if total > ARCHIVE_BYTES:
+                    raise InvalidInput("working directory", f"the *.py files below {root} exceed 10 MB; start from a smaller folder")
+                packed.writestr(zipfile.ZipInfo(f"{number}/{path.relative_to(root).as_posix()}"), data, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    """The `*.py` files below a folder, sorted; no hidden folders, caches, environments."""
+    looked_into = 0
+    for folder, subfolders, files in os.walk(root):
+        looked_into += 1
+        if looked_into > ARCHIVE_FOLDERS:
+            raise InvalidInput("working directory", f"more than {ARCHIVE_FOLDERS} folders below {root}; start from a smaller folder")
+        here = Path(folder)
+        subfolders[:] = sorted(
+            name
+            for name in subfolders
+            if not name.startswith(".") and name not in _SKIPPED_FOLDERS and not (here / name / "pyvenv.cfg").exists()
+        )
+        yield from (here / name for name in sorted(files) if name.endswith(".py") and (here / name).is_file())
+
+
+def _is_travelling(module: ModuleType) -> bool:
+    """Whether a module must be taken along: it has a file, which belongs to no installed package."""
+    file = getattr(module, "__file__", None)
+    if not file or module.__name__ == "__main__" or module.__name__.partition(".")[0] == "baton_actors":
+        return False
+    return file.endswith(".py") and not _is_installed(file)
+
+
+@functools.cache
+def _is_installed(file: str) -> bool:
+    path = Path(file)
+    if not _SKIPPED_FOLDERS.isdisjoint(path.parts):
+        return True
+    paths = sysconfig.get_paths()
+    return any(path.is_relative_to(paths[key]) for key in ("stdlib", "platstdlib", "scripts"))
+
+
+def _root_of(module: ModuleType, roots: tuple[Path, ...]) -> Path | None:
+    """The root from which a worker can import the module by the same name, from the archive."""
+    file = Path(module.__file__ or "").resolve()
+    tail = Path(*module.__name__.split("."))
+    return next((root for root in roots if file in (root / tail.with_suffix(".py"), root / tail / "__init__.py")), None)
+
+
+@contextlib.contextmanager
+def _pickled_by_value(module: ModuleType | None) -> Iterator[None]:
+    """Make cloudpickle take along what it would only name, since the worker could not import it."""
+    if module is None or module.__name__ in cloudpickle.list_registry_pickle_by_value():
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)

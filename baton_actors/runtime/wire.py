@@ -1,0 +1,87 @@
+"""The forms in which owner and worker speak to each other: plain dicts and tuples, cheap to pickle by the thousand.
+
+A report is a tuple that starts with its kind; the owner turns it into a command and adds the time. Exceptions travel as
+text, never as objects: many do not unpickle on the other side.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from baton_actors.baton import Baton, ChildResult, ChildSpec, ErrorKind
+from baton_actors.commands import Checkpoint, Complete, Fail, HandOver, Report, Spawn
+from baton_actors.machine import Tree
+
+#: ("completed", baton_id, attempt, value, partial) | ("failed", …, error, kind, retryable, after) |
+#: ("spawned", …, specs, state, code) | ("handed_over", …, state) | ("checkpoint", …, state, data)
+WireReport = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Which life of which tree a run belongs to; every call between owner and worker carries it."""
+
+    root_id: str
+    epoch: int
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What the owner tells a run: batons to stop, more to run, the code they need, and whether to end.
+
+    `number` counts them, so that a lost answer is given again. `moved` says that the owner has another tree now.
+    """
+
+    number: int
+    assignments: list[dict[str, Any]] = field(default_factory=list)
+    code: dict[str, bytes] = field(default_factory=dict)
+    stops: list[tuple[str, int]] = field(default_factory=list)
+    end: bool = False
+    moved: bool = False
+
+
+def assignment(tree: Tree, baton_id: str) -> dict[str, Any]:
+    """All that a worker needs of a baton that was just started."""
+    node = tree.nodes[baton_id]
+    baton = node.baton
+    wire: dict[str, Any] = {"baton": baton.model_dump(exclude_defaults=True)}
+    if node.breakdown:
+        wire["breakdown"] = node.breakdown
+        wire["children"] = [
+            (child.id, child.goal, child.status, child.result, child.error, child.error_kind) for child in tree.child_results(baton_id)
+        ]
+    if node.state is not None:
+        wire["state"] = node.state
+    return wire
+
+
+def read_assignment(wire: dict[str, Any]) -> tuple[Baton, int, Any, list[ChildResult]]:
+    """The baton, its breakdown, its saved state and its children's results."""
+    children = [ChildResult(*child) for child in wire.get("children", ())]
+    return Baton.model_validate(wire["baton"]), wire.get("breakdown", 0), wire.get("state"), children
+
+
+def spec_wire(spec: ChildSpec) -> dict[str, Any]:
+    """A child to be, without what stands at its default."""
+    return spec.model_dump(exclude_defaults=True)
+
+
+def command(report: WireReport, at: int, jitter: float) -> Report:
+    """The command of a report that came in at that time."""
+    kind, baton_id, attempt, *rest = report
+    match kind:
+        case "completed":
+            value, partial = rest
+            return Complete(at, baton_id, attempt, value, partial)
+        case "failed":
+            error, error_kind, retryable, after = rest
+            return Fail(at, baton_id, attempt, error, ErrorKind(error_kind), retryable, after, jitter)
+        case "spawned":
+            specs, state, _code = rest
+            return Spawn(at, baton_id, attempt, tuple(ChildSpec.model_validate(spec) for spec in specs), state)
+        case "handed_over":
+            return HandOver(at, baton_id, attempt, *rest)
+        case "checkpoint":
+            return Checkpoint(at, baton_id, attempt, *rest)
+        case _:
+            raise ValueError(f"unknown report {kind!r}")

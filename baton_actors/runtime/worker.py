@@ -1,0 +1,245 @@
+"""A worker process at work: one Ray task that runs many assignments of one tree, side by side.
+
+It is stateless: what it knows came from the owner, what it finds out goes back in numbered lists of reports. While it lasts
+it holds one call for instructions. It never decides anything about a baton.
+"""
+
+import asyncio
+import inspect
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import ActorUnavailableError
+
+from baton_actors.baton import Baton, Child, Completed, ErrorKind, Failed, HandedOver, Outcome, Spawned
+from baton_actors.errors import InvalidInput, Retry
+from baton_actors.jsonable import checked
+from baton_actors.machine import ERROR_CHARACTERS
+from baton_actors.runtime.context import Context
+from baton_actors.runtime.dispatch import SHARED_LIMIT
+from baton_actors.runtime.loading import Loader, archive_folder, importable, unpack
+from baton_actors.runtime.packing import Packing
+from baton_actors.runtime.wire import Instructions, Lease, WireReport, read_assignment, spec_wire
+
+#: Seconds between two tries of a call that the owner's node could not take; the task ends with its owner's process anyway.
+RESEND_SECONDS = 0.2
+#: Reports that go in one call at most: one commit should not keep the others waiting.
+REPORTS_A_CALL = 1_000
+
+
+def run_assignments(owner: ActorHandle, lease: Lease, first: Instructions, archive: tuple[str, Any] | None) -> None:
+    """The body of the Ray task. `archive` is the hash of the tree's modules and a reference to their bytes."""
+    asyncio.run(WorkerRun(owner, lease, _unpacked(archive)).main(first))
+
+
+def _unpacked(archive: tuple[str, Any] | None) -> Path | None:
+    if archive is None:
+        return None
+    folder = archive_folder(archive[0])
+    return folder if folder.is_dir() else unpack(ray.get(archive[1]))
+
+
+class WorkerRun:
+    """The assignments of one process, the reports that wait to be sent, the call for instructions."""
+
+    def __init__(self, owner: ActorHandle, lease: Lease, folder: Path | None) -> None:
+        self._owner = owner
+        self._lease = lease
+        self._folder = folder
+        self._loader = Loader()
+        self._packing_roots = tuple(sorted(folder.iterdir())) if folder else ()
+        self._threads = ThreadPoolExecutor(SHARED_LIMIT, thread_name_prefix="baton")
+        self._at_work: dict[tuple[str, int], tuple[Context, asyncio.Task[None] | None]] = {}
+        self._outbox: list[WireReport] = []
+        self._outbox_lock = threading.Lock()
+        self._moved = False
+        self._finishing = False
+
+    async def main(self, first: Instructions) -> None:
+        """Work until told to end."""
+        self._loop = asyncio.get_running_loop()
+        self._outbox_filled = asyncio.Event()
+        self._nothing_left = asyncio.Event()
+        with importable(self._folder):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._send_reports())
+                self._follow(first)
+                await self._take_instructions(first)
+                while self._at_work and not self._moved:
+                    self._nothing_left.clear()
+                    await self._nothing_left.wait()
+                self._finishing = True
+                self._outbox_filled.set()
+        self._threads.shutdown(wait=False)
+
+    # ------------------------------------------------------------ instructions
+
+    async def _take_instructions(self, last: Instructions) -> None:
+        while not last.end and not last.moved:
+            last = await self._call("instructions", last.number)
+            self._follow(last)
+        if last.moved:
+            self._moved = True
+            for baton_id, attempt in list(self._at_work):
+                self._stop(baton_id, attempt)
+
+    def _follow(self, instructions: Instructions) -> None:
+        for baton_id, attempt in instructions.stops:
+            self._stop(baton_id, attempt)
+        self._loader.add(instructions.code)
+        for wire in instructions.assignments:
+            self._begin(wire)
+
+    def _stop(self, baton_id: str, attempt: int) -> None:
+        context, task = self._at_work.get((baton_id, attempt), (None, None))
+        if context is not None:
+            context.stop()
+        if task is not None:
+            task.cancel()
+
+    async def _call(self, method: str, *arguments: Any) -> Any:
+        """Call the owner until it answers. Were its process gone, this task would be gone with it."""
+        while True:
+            try:
+                return await getattr(self._owner, method).remote(self._lease, *arguments)
+            except ActorUnavailableError:
+                await asyncio.sleep(RESEND_SECONDS)
+
+    # ------------------------------------------------------------ runs
+
+    def _begin(self, wire: dict[str, Any]) -> None:
+        baton, breakdown, state, children = read_assignment(wire)
+        context = Context(
+            baton,
+            children=children,
+            breakdown=breakdown,
+            state=state,
+            report_checkpoint=lambda state, data: self._report(("checkpoint", baton.id, baton.attempt, state, data)),
+        )
+        try:
+            function = self._loader.function(baton.worker)
+        except Exception as error:  # loading runs foreign code, which may raise anything
+            self._report(_failed_report(baton, Failed(f"worker {baton.worker} cannot be loaded: {_described(error)}")))
+            return
+        key = (baton.id, baton.attempt)
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):
+            self._at_work[key] = (context, asyncio.create_task(self._run_async(function, baton, context)))
+        else:
+            self._at_work[key] = (context, None)
+            self._threads.submit(self._run_in_thread, function, baton, context)
+
+    def _run_in_thread(self, function: Callable[..., Any], baton: Baton, context: Context) -> None:
+        try:
+            value = function(baton, context)
+            if inspect.isawaitable(value):
+                value = asyncio.run(_awaited(value))
+            report = self._outcome_report(baton, value)
+        except BaseException as error:  # the worker's own code may raise anything; SystemExit too is a failure of the task
+            report = _failed_report(baton, _failure(baton, error))
+        self._ended(baton, report)
+
+    async def _run_async(self, function: Callable[..., Any], baton: Baton, context: Context) -> None:
+        try:
+            report = self._outcome_report(baton, await function(baton, context))
+        except BaseException as error:  # as above; a stopped one ends in CancelledError, and its report is not sent
+            report = _failed_report(baton, _failure(baton, error))
+        self._ended(baton, report)
+
+    def _outcome_report(self, baton: Baton, value: Any) -> WireReport:
+        """The report of what a worker returned; a plain value is its result."""
+        outcome: Outcome = value if isinstance(value, Completed | Failed | Spawned | HandedOver) else Completed(value)
+        try:
+            match outcome:
+                case Completed():
+                    return ("completed", baton.id, baton.attempt, checked(outcome.value, "result"), outcome.partial)
+                case Failed():
+                    return _failed_report(baton, outcome)
+                case HandedOver():
+                    return ("handed_over", baton.id, baton.attempt, checked(outcome.state, "state"))
+                case Spawned():
+                    return self._spawned_report(baton, outcome)
+        except InvalidInput as error:
+            return _failed_report(baton, Failed(str(error), ErrorKind.INVALID_RESULT))
+
+    def _spawned_report(self, baton: Baton, outcome: Spawned) -> WireReport:
+        packing = Packing(self._packing_roots, packed=True)
+        specs = []
+        for index, child in enumerate(outcome.children):
+            if not isinstance(child, Child):
+                raise InvalidInput(f"children[{index}]", f"{type(child).__name__} is no Child(...)")
+            try:
+                specs.append(spec_wire(child.spec(packing.reference)))
+            except InvalidInput as error:
+                raise InvalidInput(f"children[{index}].{error.what}", error.why) from None
+        return ("spawned", baton.id, baton.attempt, specs, checked(outcome.state, "state"), packing.functions)
+
+    # ------------------------------------------------------------ reports
+
+    def _report(self, report: WireReport) -> None:
+        """Put a report into the outbox, from any thread; the loop is woken for the first one only."""
+        with self._outbox_lock:
+            self._outbox.append(report)
+            first = len(self._outbox) == 1
+        if first:
+            self._loop.call_soon_threadsafe(self._outbox_filled.set)
+
+    def _ended(self, baton: Baton, report: WireReport) -> None:
+        context, _ = self._at_work.pop((baton.id, baton.attempt))
+        if not context.cancelled:
+            self._report(report)
+        if not self._at_work:
+            self._loop.call_soon_threadsafe(self._nothing_left.set)
+
+    async def _send_reports(self) -> None:
+        """One numbered call at a time; what is reported meanwhile goes with the next."""
+        number = 0
+        while not self._moved:
+            await self._outbox_filled.wait()
+            with self._outbox_lock:
+                reports, self._outbox = self._outbox[:REPORTS_A_CALL], self._outbox[REPORTS_A_CALL:]
+                if not self._outbox:
+                    self._outbox_filled.clear()
+            if reports:
+                number += 1
+                self._moved = not await self._call("report", number, reports)
+            elif self._finishing:
+                return
+            if self._finishing:
+                self._outbox_filled.set()
+        self._nothing_left.set()
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _failure(baton: Baton, error: BaseException) -> Failed:
+    """What an exception means: the task failed, retryably if it is `Retry` or a class that the constraints name."""
+    if isinstance(error, Retry):
+        return Failed(error.why, retryable=True, after=error.after)
+    retry_on = set(baton.constraints.retry_on)
+    names = {name for each in type(error).__mro__ for name in (each.__name__, f"{each.__module__}.{each.__qualname__}")}
+    return Failed(_described(error), retryable=not retry_on.isdisjoint(names))
+
+
+def _described(error: BaseException) -> str:
+    """Type and message in the first line, then where it happened."""
+    try:
+        message = str(error)
+    except Exception:  # a foreign __str__ may raise anything
+        message = "(its message cannot be shown)"
+    first = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(str(Path(__file__).parent))]
+    return f"{first}\n{''.join(traceback.format_list(own[-8:]))}".rstrip()
+
+
+def _failed_report(baton: Baton, failed: Failed) -> WireReport:
+    error = str(failed.error).encode("utf-8", "replace").decode().replace("\x00", "\\x00")[:ERROR_CHARACTERS]
+    return ("failed", baton.id, baton.attempt, error, ErrorKind(failed.kind).value, failed.retryable, failed.after)

@@ -1,0 +1,82 @@
+"""What one transaction of a tree writes. Every function here runs inside a transaction that its caller began.
+
+The first statement is the fence: an owner of a lower epoch finds no row and writes nothing.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, Table, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from baton_actors.errors import Moved
+from baton_actors.store import bulk
+from baton_actors.store.group import Group
+from baton_actors.store.records import TreeRow
+from baton_actors.store.rows import (
+    BATON_COLUMNS,
+    EVENT_COLUMNS,
+    changed_rows,
+    created_rows,
+    event_rows,
+    tree_values,
+)
+from baton_actors.store.tables import batons, code, events, now, trees
+
+
+def begin_tree(connection: Connection, tree: TreeRow, group: Group, lease_ms: int) -> str:
+    """Insert a tree and what its first group holds, unless its id or its idempotency key is known; the id that counts."""
+    values = {**tree_values(asdict(tree)), **_tree_update(group), "lease_until": now() + lease_ms}
+    done = connection.execute(_insert(connection, trees).values(values).on_conflict_do_nothing())
+    if done.rowcount:
+        _write_rows(connection, group)
+        return tree.root_id
+    known = select(trees.c.root_id).where(trees.c.root_id == tree.root_id)
+    if tree.idempotency_key is not None:
+        same = select(trees.c.root_id).where(trees.c.idempotency_key == tree.idempotency_key)
+        known = same.union_all(known)
+    return str(connection.execute(known).scalars().first())
+
+
+def commit(connection: Connection, root_id: str, epoch: int, group: Group) -> None:
+    """Write a group.
+
+    Raises:
+        Moved: the tree has another epoch by now; nothing was written.
+    """
+    values = _tree_update(group)
+    fence = update(trees).where(trees.c.root_id == root_id, trees.c.epoch == epoch).values(values or {"epoch": epoch})
+    if not connection.execute(fence).rowcount:
+        raise Moved(root_id, epoch)
+    _write_rows(connection, group)
+
+
+def put_code(connection: Connection, given: dict[str, tuple[str, bytes]]) -> None:
+    """Store bytes by hash; those that are known stay as they are."""
+    rows = [{"hash": hash, "kind": kind, "bytes": data} for hash, (kind, data) in given.items()]
+    connection.execute(_insert(connection, code).on_conflict_do_nothing(), rows)
+
+
+def _tree_update(group: Group) -> dict[str, Any]:
+    values = tree_values(group.tree)
+    if group.events:
+        values["seq"] = group.events[-1].seq
+    if group.release:
+        values |= {"owner": None, "owner_pid": None}
+    return values
+
+
+def _write_rows(connection: Connection, group: Group) -> None:
+    if group.created:
+        bulk.insert(connection, batons, BATON_COLUMNS, created_rows(group.created, group.positions()))
+    for columns, rows in changed_rows(group.changed).items():
+        bulk.update(connection, batons, columns, rows)
+    if group.events:
+        bulk.insert(connection, events, EVENT_COLUMNS, event_rows(group.events))
+    if group.code:
+        put_code(connection, group.code)
+
+
+def _insert(connection: Connection, table: Table) -> Any:
+    """An INSERT that knows ON CONFLICT, which Core has per dialect only."""
+    return (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
