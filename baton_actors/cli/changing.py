@@ -37,7 +37,7 @@ def cancel(
 ) -> None:
     """Cancel a baton and all below it."""
     with _connected(database_url) as client:
-        client.get(id).cancel(reason)
+        client.get(id).cancel(reason, id)
     _done(id, "cancelled", as_json)
 
 

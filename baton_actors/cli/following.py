@@ -11,7 +11,7 @@ from baton_actors.cli.output import as_json as json_text
 from baton_actors.cli.output import print_text, say, status_line
 from baton_actors.cli.painting import ended, outcome
 from baton_actors.cli.submitting import exit_code, tell
-from baton_actors.display import TreeView
+from baton_actors.display import TreeView, headline
 from baton_actors.errors import WaitTimeout
 
 if TYPE_CHECKING:
@@ -81,4 +81,4 @@ def _finished(tree: "TreeHandle", timeout: float | None, as_json: bool) -> int:
 def _line(root: Baton) -> str:
     if root.status is Status.COMPLETED:
         return f"{root.id}  completed  {root.result if isinstance(root.result, str) else json_text(root.result)}"
-    return f"{root.id}  {root.status}  {root.error_kind}: {root.error}"
+    return f"{root.id}  {root.status}  {root.error_kind}: {headline(root.error or '')}"

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from baton_actors.baton import Baton
 from baton_actors.cli.output import animated, error_console, say
-from baton_actors.display import BatonLine, LiveTree, Mark, Node, TreeView, counted, plain_line
+from baton_actors.display import LiveTree, Node, TreeView, counted, elapsed, harmless, headline
 from baton_actors.events import TREE_ENDS, Event, EventType
 
 if TYPE_CHECKING:
@@ -45,12 +45,18 @@ class LinePainter:
                 self._said_at = event.at
                 say(f"{len(self._view.nodes):,} batons: {counted(self._view.counts)}")
         elif node is not None and event.type is not EventType.CREATED:
-            say(_told(node, event.at))
+            say("  ".join([f"{event.type.removeprefix('baton.'):<11} {harmless(node.goal)}", *_details(node, event)]))
 
 
-def _told(node: Node, at: int) -> str:
-    line = plain_line(BatonLine(0, node), at)
-    return f"{line}  {node.error_kind}: {node.error}" if node.mark is Mark.FAILED else line
+def _details(node: Node, event: Event) -> Iterator[str]:
+    if event.type is EventType.SPAWNED:
+        yield f"{event.data.get('children', 0):,} children"
+    if node.started is not None and node.ended is not None:
+        yield elapsed(node.ended - node.started)
+    if node.error is not None:
+        yield f"{node.error_kind}: {headline(node.error)}"
+    if node.note:
+        yield harmless(node.note)
 
 
 @contextmanager

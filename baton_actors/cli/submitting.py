@@ -8,7 +8,8 @@ from baton_actors.baton import Baton, ErrorKind, Status
 from baton_actors.cli.options import AsJson, DatabaseUrl, Timeout, with_task_options
 from baton_actors.cli.output import print_json, print_result, print_text, say, status_line
 from baton_actors.cli.painting import ended, outcome
-from baton_actors.errors import BatonError, NotAllowed, WaitTimeout
+from baton_actors.display import headline
+from baton_actors.errors import BatonCancelled, BatonFailed, NotAllowed, WaitTimeout
 
 if TYPE_CHECKING:
     from baton_actors.client import Client, TreeHandle
@@ -79,17 +80,14 @@ def tell(tree: "TreeHandle", root: Baton, as_json: bool) -> int:
     elif root.status is Status.COMPLETED:
         print_result(root.result)
     if root.status is not Status.COMPLETED:
-        say(f"error: {failure(tree)}")
+        say(f"error: {_failure(root)}")
     return exit_code(root)
 
 
-def failure(tree: "TreeHandle") -> str:
-    """The line of the exception that a failed tree's `result()` raises."""
-    try:
-        tree.result(timeout=0)
-    except BatonError as error:
-        return str(error)
-    return f"baton {tree.id} has completed after all"
+def _failure(root: Baton) -> str:
+    """What `TreeHandle.result` would raise, without the traceback: that is for 'baton show'."""
+    failure = BatonCancelled if root.error_kind is ErrorKind.CANCELLED else BatonFailed
+    return str(failure(root.id, headline(root.error or ""), root.error_kind or ErrorKind.ERROR))
 
 
 def exit_code(root: Baton) -> int:

@@ -13,7 +13,7 @@ from baton_actors.display.live import LiveTree
 from baton_actors.display.mermaid import mermaid
 from baton_actors.display.text import counted, plain_line, rich_line, text_lines
 from baton_actors.display.view import Mark, Node, TreeView
-from baton_actors.display.wording import elapsed, harmless, shortened
+from baton_actors.display.wording import elapsed, harmless, headline, shortened
 
 __all__ = [
     "BatonLine",
@@ -25,6 +25,7 @@ __all__ = [
     "counted",
     "elapsed",
     "harmless",
+    "headline",
     "layout",
     "mermaid",
     "plain_line",

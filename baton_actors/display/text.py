@@ -8,7 +8,7 @@ from rich.text import Text
 
 from baton_actors.display.layout import BatonLine, FoldLine, GapLine, Line, ReasonLine, layout
 from baton_actors.display.view import Mark, Node, TreeView
-from baton_actors.display.wording import elapsed, harmless, shortened
+from baton_actors.display.wording import elapsed, harmless, headline, shortened
 
 #: Deeper levels are named by number instead of by more white space.
 _MAX_INDENT = 16
@@ -118,12 +118,10 @@ def _behind(line: BatonLine, now: int, ids: bool) -> Iterator[str]:
         yield elapsed((now if node.ended is None else node.ended) - node.started)
     if ids:
         yield node.id
-    if node.attempt > 1 and node.mark is Mark.RUNNING:
-        yield f"attempt {node.attempt}"
     if node.note:
         yield harmless(node.note, _MAX_TEXT)
     if node.mark is Mark.CANCELLED and node.error:
-        yield harmless(node.error, _MAX_TEXT)
+        yield headline(node.error[:_MAX_TEXT])
 
 
 def _children(node: Node) -> str:
@@ -133,7 +131,7 @@ def _children(node: Node) -> str:
 
 
 def _reason(node: Node) -> str:
-    return harmless(f"{node.error_kind}: {node.error}", _MAX_TEXT)
+    return f"{node.error_kind}: {headline((node.error or '')[:_MAX_TEXT])}"
 
 
 def _indent(level: int, width: int | None) -> str:

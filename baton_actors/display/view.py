@@ -47,7 +47,7 @@ class Node:
         groups: its children by mark; each group in the order in which they came to it.
     """
 
-    __slots__ = ("attempt", "ended", "error", "error_kind", "goal", "groups", "id", "index", "level", "mark", "note", "parent", "started")
+    __slots__ = ("ended", "error", "error_kind", "goal", "groups", "id", "index", "level", "mark", "note", "parent", "started")
 
     def __init__(self, id: str, goal: str, index: int, parent: "Node | None") -> None:
         self.id = id
@@ -56,7 +56,6 @@ class Node:
         self.parent = parent
         self.level: int = 0 if parent is None else parent.level + 1
         self.mark = Mark.PENDING
-        self.attempt = 0
         self.started: int | None = None
         self.ended: int | None = None
         self.note = ""
@@ -142,7 +141,6 @@ class TreeView:
         mark = _AFTER[event.type]
         if mark is Mark.FAILED and data.get("error_kind") == ErrorKind.CANCELLED:
             mark = Mark.CANCELLED
-        node.attempt = event.attempt
         node.note = _note(node, event)
         if data.get("reason") == "retry":
             node.started = None
@@ -155,7 +153,6 @@ class TreeView:
 
     def _take(self, baton: Baton) -> None:
         node = self._add(baton.id, baton.goal, baton.parent_id)
-        node.attempt = baton.attempt
         mark = Mark(baton.status)
         if baton.status is Status.RUNNING and baton.passive:
             mark = Mark.WAITING
@@ -193,6 +190,8 @@ class TreeView:
 
 def _note(node: Node, event: Event) -> str:
     data = event.data
+    if event.type is EventType.STARTED:
+        return node.note  # why it is run again stays of interest while it runs
     if event.type is EventType.WAITING:
         return f"baton answer {node.id}"
     if event.type is EventType.RETRYING and data.get("reason") == "error":

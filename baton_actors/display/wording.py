@@ -20,6 +20,11 @@ def harmless(text: str, limit: int | None = None) -> str:
     return "".join(char if char.isprintable() or char in _JOINERS else "\N{REPLACEMENT CHARACTER}" for char in line)
 
 
+def headline(text: str) -> str:
+    """The first line that says something, made harmless: of an error with its traceback, the error."""
+    return harmless(text.strip().partition("\n")[0])
+
+
 def shortened(text: str, width: int) -> str:
     """The text cut to a width in terminal cells; characters of Chinese, Japanese and Korean take two."""
     if len(text) * 2 <= width or cell_len(text) <= width:

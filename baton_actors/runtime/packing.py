@@ -44,6 +44,7 @@ class Packing:
     def __init__(self, roots: tuple[Path, ...], *, packed: bool = False) -> None:
         self._roots = roots
         self._packed = packed
+        self._known: dict[int, tuple[Callable[..., Any], str]] = {}
         self.functions: dict[str, bytes] = {}
         self.archive: bytes | None = None
 
@@ -68,6 +69,12 @@ class Packing:
 
     def reference(self, function: Callable[..., Any]) -> str:
         """How a worker process finds a function: `module:name` if it can import it, else `code:<hash>` of its value."""
+        known = self._known.get(id(function))
+        if known is None:
+            known = self._known[id(function)] = (function, self._reference(function))
+        return known[1]
+
+    def _reference(self, function: Callable[..., Any]) -> str:
         module = sys.modules.get(getattr(function, "__module__", None) or "")
         name = getattr(function, "__qualname__", "")
         if module is not None and module.__name__ != "__main__" and "." not in name and getattr(module, name, None) is function:
@@ -76,7 +83,7 @@ class Packing:
             if _root_of(module, self._roots) is not None:
                 self._take_roots()
                 return f"{module.__name__}:{name}"
-        if any(_is_travelling(each) and _root_of(each, self._roots) is not None for each in list(sys.modules.values())):
+        if not self._packed and any(_is_travelling(each) and _root_of(each, self._roots) is not None for each in list(sys.modules.values())):
             self._take_roots()
         return self._by_value(function, module)
 

@@ -25,6 +25,8 @@ RETRY_LIMIT_SECONDS = 1.0
 #: An idle PostgreSQL connection is closed after this, so that 40 owners live with `max_connections=20`.
 IDLE_SECONDS = 2.0
 POOL_SIZE = 2
+_SQLITE_READ, _SQLITE_WRITE = "BEGIN", "BEGIN IMMEDIATE"
+_POSTGRESQL_READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _POSTGRESQL_OPTIONS = "-c lock_timeout=10000 -c idle_in_transaction_session_timeout=15000"
 _POSTGRESQL_CONNECT = {
     "connect_timeout": 5,
@@ -60,14 +62,11 @@ class Database:
             self._engine = _sqlite_engine(self.url) if self.sqlite else _postgresql_engine(self.url)
         except ModuleNotFoundError as error:
             raise opening_fault(self.url, error) from None
+        event.listen(self._engine, "begin", _begin)
         event.listen(self._engine, "before_cursor_execute", self._count_statement)
         event.listen(self._engine, "commit", self._count_commit)
-        if self.sqlite:
-            self._reader = self._engine
-            self._writer = self._engine.execution_options(begin="BEGIN IMMEDIATE")
-        else:
-            self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-            self._writer = self._engine
+        self._reader = self._engine.execution_options(begin=_SQLITE_READ if self.sqlite else _POSTGRESQL_READ)
+        self._writer = self._engine.execution_options(begin=_SQLITE_WRITE if self.sqlite else None)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """The result of `work`, run in one consistent read transaction; repeated when the connection breaks."""
@@ -149,7 +148,7 @@ class Database:
         self._engine.dispose()
 
     def _count_statement(self, _connection: Connection, _cursor: Any, statement: str, *_: Any) -> None:
-        self.statements += not statement.startswith("BEGIN")
+        self.statements += statement not in (_SQLITE_READ, _SQLITE_WRITE, _POSTGRESQL_READ)
 
     def _count_commit(self, _: Connection) -> None:
         self.commits += 1
@@ -241,6 +240,12 @@ def parsed(url: str) -> URL:
     return made.set(drivername="sqlite+pysqlite")
 
 
+def _begin(connection: Connection) -> None:
+    """The first statement of a transaction; PostgreSQL's driver sends a BEGIN of its own before it."""
+    if (statement := connection.get_execution_options()["begin"]) is not None:
+        connection.exec_driver_sql(statement)
+
+
 def _sqlite_engine(url: URL) -> Engine:
     engine = create_engine(
         url,
@@ -263,10 +268,6 @@ def _sqlite_engine(url: URL) -> Engine:
             _use_wal(url, connection)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
     return engine
 

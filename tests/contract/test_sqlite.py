@@ -50,7 +50,7 @@ def test_the_file_is_in_wal_mode_and_every_commit_is_synced(store: Store) -> Non
 def test_a_writer_waits_for_a_lock_longer_than_any_busy_timeout(store: Store) -> None:
     root = begun(store)
     held, attempts = sqlite3.connect(path_of(store), isolation_level=None), threading.Semaphore(0)
-    event.listen(store._database._engine, "begin", lambda _: attempts.release(), insert=True)
+    event.listen(store._database._engine, "before_cursor_execute", lambda *_: attempts.release())
     held.execute("BEGIN IMMEDIATE")
     writer = threading.Thread(target=store.commit, args=(root.id, 1, Group(events=log(root.id, 2, 2))))
     writer.start()
@@ -103,9 +103,16 @@ def test_a_read_only_file_is_read_and_never_written(tmp_path: Path, store: Store
     store.close()
     path = path_of(store)
     path.chmod(0o444)
+    path.parent.chmod(0o777)  # WAL needs its index file beside it, even to read
     before = path.read_bytes()
     assert as_nobody(read_and_commit, path, root.id) == [1, "is read-only; give yourself write permission"]
     assert path.read_bytes() == before
+
+
+def test_a_read_only_folder_is_refused_with_what_to_do(store: Store) -> None:
+    store.close()
+    path_of(store).parent.chmod(0o555)
+    assert as_nobody(open_new, path_of(store), "") == "is read-only; give yourself write permission on the fil"
 
 
 def test_a_folder_that_may_not_be_written_is_refused_with_what_to_do(tmp_path: Path) -> None:
