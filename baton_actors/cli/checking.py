@@ -24,6 +24,7 @@ _PROBE_SECONDS = 3.0
 #: Below this Ray stops taking work (it refuses at 95 % full) and SQLite is near its end.
 _MIN_FREE_BYTES = 1 << 30
 _MIN_RAY = (2, 50)
+_CLUSTER_REMEDY = "start it again with 'ray start --head'; to do without it, unset RAY_ADDRESS, or let 'ray stop' forget it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,5 +153,5 @@ def _cluster() -> Check:
         socket.create_connection((host.strip("[]"), int(port)), _PROBE_SECONDS).close()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        return Check("cluster", False, f"{address}: {why}", "start it with 'ray start --head', or unset RAY_ADDRESS")
+        return Check("cluster", False, f"{address}: {why}", _CLUSTER_REMEDY)
     return Check("cluster", True, f"{address} answers")

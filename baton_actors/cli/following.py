@@ -11,6 +11,7 @@ from baton_actors.cli.output import as_json as json_text
 from baton_actors.cli.output import print_text, say, status_line
 from baton_actors.cli.painting import ended, outcome
 from baton_actors.cli.submitting import exit_code, tell
+from baton_actors.cli.tailing import followed
 from baton_actors.display import TreeView, headline
 from baton_actors.errors import WaitTimeout
 
@@ -28,20 +29,15 @@ def watch(id: BatonId, timeout: Timeout = None, as_json: AsJson = False, databas
     """Follow a tree to its end.
 
     Its result is printed then. Ctrl-C only stops watching."""
-    from baton_actors.client import connect
-
     with opened(database_url) as store:
         root_id = store.root_of(id)
-    with status_line() as progress:
-        client = connect(database_url=database_url, start=False, progress=progress)
-    with client:
-        tree = client.get(root_id)
-        try:
-            root = ended(tree, timeout, TreeView.from_snapshot(tree.snapshot()))
-        except KeyboardInterrupt:
-            say(f"no longer watching; {root_id} goes on")
-            return 130
-        return tell(tree, root, as_json)
+        with followed(store, root_id, database_url) as tree:
+            try:
+                root = ended(tree, timeout, TreeView.from_snapshot(tree.snapshot()))
+            except KeyboardInterrupt:
+                say(f"no longer watching; {root_id} goes on")
+                return 130
+            return tell(tree, root, as_json)
 
 
 def resume(

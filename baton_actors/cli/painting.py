@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rich.live import Live
 
@@ -12,9 +12,7 @@ from baton_actors.baton import Baton
 from baton_actors.cli.output import animated, error_console, say
 from baton_actors.display import LiveTree, Node, TreeView, counted, elapsed, harmless, headline
 from baton_actors.events import TREE_ENDS, Event, EventType
-
-if TYPE_CHECKING:
-    from baton_actors.client import TreeHandle
+from baton_actors.snapshot import Snapshot
 
 #: Off a terminal: a tree of more batons gets a line of counts now and then instead of a line for each change.
 MAX_TOLD = 200
@@ -22,6 +20,21 @@ MAX_TOLD = 200
 SUMMARY_EVERY = 5_000
 #: Seconds that the picture may take to catch up with a tree that has ended.
 CATCH_UP = 3.0
+
+
+class Followed(Protocol):
+    """What is needed of a tree to show it and wait for it: a `TreeHandle`, or what stands for one."""
+
+    id: str
+
+    def wait(self, timeout: float | None = None) -> Baton:
+        """The root when the tree has ended."""
+
+    def events(self, after: int = 0) -> Iterable[Event]:
+        """Everything after a cursor, to the end of the tree."""
+
+    def snapshot(self) -> Snapshot:
+        """The tree as it stands."""
 
 
 class Painter(Protocol):
@@ -71,7 +84,7 @@ def painter(view: TreeView) -> Iterator[Painter]:
         yield live_tree
 
 
-def ended(tree: "TreeHandle", timeout: float | None, view: TreeView | None = None) -> Baton:
+def ended(tree: Followed, timeout: float | None, view: TreeView | None = None) -> Baton:
     """The root when it has ended, its tree being shown until then.
 
     The wait and the picture are two things: a stream of events that breaks is told, and is no end.
@@ -92,7 +105,7 @@ def ended(tree: "TreeHandle", timeout: float | None, view: TreeView | None = Non
             stopped.set()
 
 
-def _paint(tree: "TreeHandle", after: int, shown: Painter, stopped: threading.Event) -> None:
+def _paint(tree: Followed, after: int, shown: Painter, stopped: threading.Event) -> None:
     try:
         for event in tree.events(after):
             if stopped.is_set():
@@ -103,7 +116,7 @@ def _paint(tree: "TreeHandle", after: int, shown: Painter, stopped: threading.Ev
             say(f"the picture stops here ({error}); the task goes on")
 
 
-def outcome(tree: "TreeHandle", root: Baton) -> dict[str, Any]:
+def outcome(tree: Followed, root: Baton) -> dict[str, Any]:
     """What `--json` prints of a tree that was waited for."""
     snapshot = tree.snapshot()
     counts: dict[str, int] = {}

@@ -11,7 +11,8 @@ from baton_actors.baton import Baton, Status
 from baton_actors.cli.database import opened
 from baton_actors.cli.options import AsJson, BatonId, DatabaseUrl
 from baton_actors.cli.output import as_json as json_text
-from baton_actors.cli.output import output_width, print_json, print_text, say, status_line
+from baton_actors.cli.output import output_width, print_json, print_text, say
+from baton_actors.cli.tailing import StoredTree, followed
 from baton_actors.display import TreeView, elapsed, harmless, layout, mermaid, plain_line, rich_line, shortened
 from baton_actors.errors import InvalidInput
 from baton_actors.events import Event
@@ -19,8 +20,7 @@ from baton_actors.events import Event
 if TYPE_CHECKING:
     from baton_actors.store import Store
 
-#: Events that are read at once.
-_PAGE = 1_000
+#: Characters of a goal that are looked at for a line of the list.
 _TEXT = 2_000
 #: Fields that `show` prints in a place or a form of their own.
 _TOLD_APART = frozenset(
@@ -115,29 +115,13 @@ def events(
         last = store.tree(root_id).seq
         if after > last:
             raise InvalidInput("--after", f"{after} is beyond the end: the last event of {root_id} is {last}")
-        for event in stored_events(store, root_id, after):
+        for event in StoredTree(store, root_id).stored(after):
             after = event.seq
             _print_event(event)
-        ended = store.tree(root_id).status != "open"
-    if follow and not ended:
-        _follow(root_id, after, database_url)
-
-
-def stored_events(store: "Store", root_id: str, after: int) -> Iterator[Event]:
-    """The events of a tree that are in the database, page by page."""
-    while page := store.events(root_id, after, _PAGE):
-        yield from page
-        after = page[-1].seq
-
-
-def _follow(root_id: str, after: int, database_url: str | None) -> None:
-    from baton_actors.client import connect
-
-    with status_line() as progress:
-        client = connect(database_url=database_url, start=False, progress=progress)
-    with client:
-        for event in client.get(root_id).events(after):
-            _print_event(event)
+        if follow and store.tree(root_id).status == "open":
+            with followed(store, root_id, database_url) as tree:
+                for event in tree.events(after):
+                    _print_event(event)
 
 
 def _print_event(event: Event) -> None:

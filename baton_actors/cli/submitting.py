@@ -7,7 +7,7 @@ import typer
 from baton_actors.baton import Baton, ErrorKind, Status
 from baton_actors.cli.options import AsJson, DatabaseUrl, Timeout, with_task_options
 from baton_actors.cli.output import print_json, print_result, print_text, say, status_line
-from baton_actors.cli.painting import ended, outcome
+from baton_actors.cli.painting import Followed, ended, outcome
 from baton_actors.display import headline
 from baton_actors.errors import BatonCancelled, BatonFailed, NotAllowed, WaitTimeout
 
@@ -73,7 +73,7 @@ def _awaited(client: "Client", tree: "TreeHandle", timeout: float | None, as_jso
     return tell(tree, root, as_json)
 
 
-def tell(tree: "TreeHandle", root: Baton, as_json: bool) -> int:
+def tell(tree: Followed, root: Baton, as_json: bool) -> int:
     """Print what became of a tree; the exit code for it."""
     if as_json:
         print_json(outcome(tree, root))

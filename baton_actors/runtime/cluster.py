@@ -70,7 +70,7 @@ def join(address: str | None, *, start: bool, progress: Progress) -> Joined:
 
 
 def _start_private() -> None:
-    _init(address="local", include_dashboard=False, object_store_memory=_PRIVATE_OBJECT_STORE_BYTES)
+    _init(address="local", include_dashboard=False, object_store_memory=_PRIVATE_OBJECT_STORE_BYTES, _node_ip_address="127.0.0.1")
 
 
 def _init(**options: Any) -> None:

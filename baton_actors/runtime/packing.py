@@ -83,7 +83,7 @@ class Packing:
             if _root_of(module, self._roots) is not None:
                 self._take_roots()
                 return f"{module.__name__}:{name}"
-        if not self._packed and any(_is_travelling(each) and _root_of(each, self._roots) is not None for each in list(sys.modules.values())):
+        with contextlib.suppress(InvalidInput):  # too large: it may do without, and says what it misses if not
             self._take_roots()
         return self._by_value(function, module)
 

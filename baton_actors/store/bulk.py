@@ -9,7 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Table
-from sqlalchemy.dialects.postgresql import dialect as postgresql_dialect
+from sqlalchemy.dialects import postgresql
+
+_POSTGRESQL = postgresql.dialect()  # type: ignore[no-untyped-call]  # not annotated there
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -53,9 +55,9 @@ def _postgresql_insert(table: Table, columns: tuple[str, ...]) -> str:
 def _postgresql_update(table: Table, columns: tuple[str, ...]) -> str:
     sets = ", ".join(f"{name} = given.{name}" for name in columns)
     names = ", ".join((*columns, "id"))
-    return f"UPDATE {table.name} SET {sets} FROM unnest({_types(table, (*columns, 'id'))}) AS given ({names}) WHERE {table.name}.id = given.id"
+    given = f"unnest({_types(table, (*columns, 'id'))}) AS given ({names})"
+    return f"UPDATE {table.name} SET {sets} FROM {given} WHERE {table.name}.id = given.id"
 
 
 def _types(table: Table, columns: tuple[str, ...]) -> str:
-    dialect = postgresql_dialect()
-    return ", ".join(f"%b::{table.c[name].type.compile(dialect)}[]" for name in columns)
+    return ", ".join(f"%b::{table.c[name].type.compile(_POSTGRESQL)}[]" for name in columns)

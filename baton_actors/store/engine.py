@@ -293,6 +293,7 @@ def _postgresql_engine(url: URL) -> Engine:
     return create_engine(
         url.difference_update_query(["options"]),
         connect_args={**connect, "options": options},
+        use_native_hstore=False,  # else each new connection asks whether there is such a type
         pool_size=POOL_SIZE,
         max_overflow=0,
         pool_timeout=86_400,

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from baton_actors.errors import BatonError, DatabaseUnusable
 
+_NO_TABLES = "has no tables of this program yet; 'baton db upgrade' makes them"
 _INSTALL = "pip install 'baton_actors[postgres]'"
 
 #: What PostgreSQL says when the same attempt may succeed a moment later. libpq's refusals carry no SQLSTATE.
@@ -127,6 +128,8 @@ def _sqlite_words(url: URL, error: BaseException) -> str:
         return "is damaged; restore a backup, or recover what is left with 'sqlite3 FILE .recover'"
     if name.startswith("SQLITE_IOERR"):
         return f"cannot be read or written ({first_line(error)}); look at the disk, or at its quota"
+    if "no such table" in str(error):
+        return _NO_TABLES
     return f"cannot be opened ({first_line(error)})"
 
 
@@ -146,6 +149,8 @@ def _postgresql_words(url: URL, error: BaseException | None) -> str:
         return f"no host is called {url.host!r}; look at the URL"
     if "too many" in said or "connection slots" in said:
         return "the server has no free connection; raise its max_connections, or run fewer programs on it"
+    if state == "42P01":
+        return _NO_TABLES
     if state == "53100":
         return "the server's disk is full; free some space, nothing that was acknowledged is lost"
     if state == "25006":

@@ -9,13 +9,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, func, or_, select, update
 
 from baton_actors.store.records import Owned
-from baton_actors.store.tables import batons, now, trees
+from baton_actors.store.tables import Now, batons, trees
 
 #: How long a tree stays with its cluster without a renewal.
 LEASE_MS = 30_000
 
 _OPEN = trees.c.status == "open"
-_EXPIRED = trees.c.lease_until < now()
+_EXPIRED = trees.c.lease_until < Now()
 _WAITS = (_OPEN, trees.c.owner.is_(None))
 
 
@@ -42,7 +42,7 @@ def lend(connection: Connection, root_id: str, owner: str, cluster_id: str, prev
     lent = (
         update(trees)
         .where(trees.c.root_id == root_id, ours, trees.c.owner.is_not_distinct_from(previous))
-        .values(owner=owner, owner_pid=None, epoch=trees.c.epoch + 1, cluster_id=cluster_id, lease_until=now() + LEASE_MS)
+        .values(owner=owner, owner_pid=None, epoch=trees.c.epoch + 1, cluster_id=cluster_id, lease_until=Now() + LEASE_MS)
         .returning(trees.c.epoch)
     )
     return connection.execute(lent).scalar()
@@ -51,7 +51,7 @@ def lend(connection: Connection, root_id: str, owner: str, cluster_id: str, prev
 def renew(connection: Connection, cluster_id: str) -> None:
     """Extend the lease of a cluster's trees that are open, or ended and lent once more."""
     ours = (trees.c.cluster_id == cluster_id, or_(_OPEN, trees.c.owner.is_not(None)))
-    connection.execute(update(trees).where(trees.c.root_id.in_(_locked(*ours))).values(lease_until=now() + LEASE_MS))
+    connection.execute(update(trees).where(trees.c.root_id.in_(_locked(*ours))).values(lease_until=Now() + LEASE_MS))
 
 
 def adopt(connection: Connection, cluster_id: str, root_ids: list[str] | None) -> list[str]:
@@ -62,7 +62,7 @@ def adopt(connection: Connection, cluster_id: str, root_ids: list[str] | None) -
     adopted = (
         update(trees)
         .where(trees.c.root_id.in_(_locked(*theirs)))
-        .values(cluster_id=cluster_id, lease_until=now() + LEASE_MS, owner=None, owner_pid=None, epoch=trees.c.epoch + 1, wake_at=now())
+        .values(cluster_id=cluster_id, lease_until=Now() + LEASE_MS, owner=None, owner_pid=None, epoch=trees.c.epoch + 1, wake_at=Now())
         .returning(trees.c.root_id)
     )
     return sorted(connection.execute(adopted).scalars())
@@ -78,14 +78,14 @@ def owned(connection: Connection, cluster_id: str) -> list[Owned]:
 
 def due(connection: Connection, cluster_id: str, limit: int) -> list[str]:
     """Open trees that wait for an owner and whose time has come: woken ones before new ones, oldest first."""
-    come = select(trees.c.root_id).where(*_WAITS, trees.c.cluster_id == cluster_id, trees.c.wake_at <= now())
+    come = select(trees.c.root_id).where(*_WAITS, trees.c.cluster_id == cluster_id, trees.c.wake_at <= Now())
     order = (trees.c.epoch == 0, trees.c.created_at, trees.c.root_id)
     return list(connection.execute(come.order_by(*order).limit(limit)).scalars())
 
 
 def next_wake(connection: Connection, cluster_id: str) -> int | None:
     """Milliseconds from now until the next open tree without an owner is due; None if none ever is."""
-    future = select(func.min(trees.c.wake_at) - now()).where(*_WAITS, trees.c.cluster_id == cluster_id, trees.c.wake_at > now())
+    future = select(func.min(trees.c.wake_at) - Now()).where(*_WAITS, trees.c.cluster_id == cluster_id, trees.c.wake_at > Now())
     return connection.execute(future).scalar()
 
 
@@ -96,7 +96,7 @@ def abandoned(connection: Connection) -> list[str]:
 
 def lease_left(connection: Connection, root_id: str) -> float | None:
     """Seconds until another cluster may adopt an open tree, 0 if it may now; None if it has ended or is unknown."""
-    left = connection.execute(select(trees.c.lease_until - now()).where(trees.c.root_id == root_id, _OPEN)).scalar()
+    left = connection.execute(select(trees.c.lease_until - Now()).where(trees.c.root_id == root_id, _OPEN)).scalar()
     return None if left is None else max(0.0, left / 1000)
 
 

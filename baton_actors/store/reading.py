@@ -1,11 +1,11 @@
 """What anybody may read. Every function here runs inside one read transaction that its caller began: it is consistent."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
-from baton_actors.baton import Baton, Status
+from baton_actors.baton import PASSIVE_WORKERS, Baton, Status
 from baton_actors.errors import NotFound
 from baton_actors.events import Event
 from baton_actors.snapshot import Snapshot
@@ -14,7 +14,7 @@ from baton_actors.store.rows import load_batons, load_event, load_tree
 from baton_actors.store.tables import batons, code, trees
 from baton_actors.store.tables import events as event_log
 
-_PASSIVE = ("human", "external")
+T = TypeVar("T")
 
 
 def trees_of(connection: Connection, status: str | None, limit: int | None) -> list[Baton]:
@@ -22,12 +22,13 @@ def trees_of(connection: Connection, status: str | None, limit: int | None) -> l
     roots = select(batons).join(trees, trees.c.root_id == batons.c.id)
     if status is not None:
         roots = roots.where(batons.c.status == str(status))
-    return _with_children(connection, connection.execute(roots.order_by(trees.c.created_at.desc(), trees.c.root_id.desc()).limit(limit)).all())
+    newest = roots.order_by(trees.c.created_at.desc(), trees.c.root_id.desc()).limit(limit)
+    return _with_children(connection, connection.execute(newest).all())
 
 
 def waiting(connection: Connection) -> list[Baton]:
     """Batons that wait for a human or an outside system, longest first."""
-    passive = select(batons).where(batons.c.status == "running", batons.c.worker.in_(_PASSIVE))
+    passive = select(batons).where(batons.c.status == "running", batons.c.worker.in_(PASSIVE_WORKERS))
     return _with_children(connection, connection.execute(passive.order_by(batons.c.updated_at, batons.c.id)).all())
 
 
@@ -43,7 +44,7 @@ def outcome(connection: Connection, root_id: str) -> Baton:
 
 def root_of(connection: Connection, id: str) -> str:
     """The root of the tree that a baton is in. Raises NotFound."""
-    return _found(connection.execute(select(batons.c.root_id).where(batons.c.id == id)).scalar(), id)
+    return str(_found(connection.execute(select(batons.c.root_id).where(batons.c.id == id)).scalar(), id))
 
 
 def tree(connection: Connection, root_id: str) -> TreeRow:
@@ -68,7 +69,7 @@ def events(connection: Connection, root_id: str, after: int, limit: int) -> list
 def counts(connection: Connection, root_id: str) -> dict[str, int]:
     """How many batons of a tree stand at each status."""
     each = select(batons.c.status, func.count()).where(batons.c.root_id == root_id).group_by(batons.c.status)
-    return {status: count for status, count in connection.execute(each)}
+    return {str(status): count for status, count in connection.execute(each)}
 
 
 def code_of(connection: Connection, hashes: Iterable[str]) -> dict[str, bytes]:
@@ -80,7 +81,7 @@ def _row(connection: Connection, id: str) -> Row[Any]:
     return _found(connection.execute(select(batons).where(batons.c.id == id)).first(), id)
 
 
-def _found(value: Any, id: str) -> Any:
+def _found(value: T | None, id: str) -> T:
     if value is None:
         raise NotFound(id)
     return value

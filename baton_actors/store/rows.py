@@ -214,8 +214,9 @@ def _decoded(text: str | None) -> Any:
 
 
 @lru_cache(256)
-def _constraints(max_rounds: int, timeout_hint: float, breakdown: str, on_child_failure: str, max_retries: int, retry_on: str) -> Constraints:
+def _constraints(*bounds: Any) -> Constraints:
     """Batons of one tree mostly have the same bounds, so they share them."""
+    max_rounds, timeout_hint, breakdown, on_child_failure, max_retries, retry_on = bounds
     return Constraints.model_construct(
         max_rounds=max_rounds,
         timeout_hint=timeout_hint,

@@ -1,10 +1,9 @@
 """Bringing the schema up to this program's, under a lock, so that any number of processes may start at once."""
 
-import logging
+import threading
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
-from sqlalchemy.exc import DBAPIError
 
 from baton_actors.errors import DatabaseUnusable
 from baton_actors.store import migrations
@@ -12,6 +11,8 @@ from baton_actors.store.engine import Database
 
 #: The advisory lock of PostgreSQL that migrations are run under: "baton" in ASCII.
 _LOCK = 0x6261746F6E
+#: Alembic keeps what it works on in module variables, so two databases cannot be migrated at once in one process.
+_ALEMBIC = threading.Lock()
 
 
 def upgrade(database: Database) -> str:
@@ -65,8 +66,8 @@ def _migrate(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
 
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    command.upgrade(config, "head")
+    with _ALEMBIC:
+        command.upgrade(config, "head")

@@ -4,10 +4,13 @@ JSON is TEXT on both, so that one rule decides what can be stored. Times are mil
 needs a migration; a test compares the two.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Double,
     ForeignKey,
     Index,
@@ -17,6 +20,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    TextClause,
     UniqueConstraint,
     false,
     text,
@@ -24,6 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
 
@@ -32,8 +37,8 @@ _EMPTY_LIST = text("'[]'")
 _ZERO = text("0")
 
 
-def _needed(name: str, type_: Integer | Boolean | Double | Text, default: object = None) -> Column[object]:
-    return Column(name, type_, nullable=False, server_default=default)  # type: ignore[arg-type]  # any default clause
+def _needed(name: str, type_: TypeEngine[Any], default: ColumnElement[Any] | TextClause | None = None) -> Column[Any]:
+    return Column(name, type_, nullable=False, server_default=default)
 
 
 batons = Table(
@@ -172,18 +177,18 @@ code = Table(
 )
 
 
-class now(FunctionElement[int]):
+class Now(FunctionElement[int]):
     """The database's own time, in milliseconds: leases and wakes of several machines are compared by one clock."""
 
     type = BigInteger()
     inherit_cache = True
 
 
-@compiles(now, "sqlite")
-def _now_sqlite(element: now, compiler: SQLCompiler, **_: object) -> str:
+@compiles(Now, "sqlite")
+def _now_sqlite(element: Now, compiler: SQLCompiler, **_: object) -> str:
     return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 
 
-@compiles(now, "postgresql")
-def _now_postgresql(element: now, compiler: SQLCompiler, **_: object) -> str:
+@compiles(Now, "postgresql")
+def _now_postgresql(element: Now, compiler: SQLCompiler, **_: object) -> str:
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"

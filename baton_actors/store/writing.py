@@ -21,21 +21,18 @@ from baton_actors.store.rows import (
     event_rows,
     tree_values,
 )
-from baton_actors.store.tables import batons, code, events, now, trees
+from baton_actors.store.tables import Now, batons, code, events, trees
 
 
 def begin_tree(connection: Connection, tree: TreeRow, group: Group, lease_ms: int) -> str:
     """Insert a tree and what its first group holds, unless its id or its idempotency key is known; the id that counts."""
-    values = {**tree_values(asdict(tree)), **_tree_update(group), "lease_until": now() + lease_ms}
-    done = connection.execute(_insert(connection, trees).values(values).on_conflict_do_nothing())
-    if done.rowcount:
+    values = {**tree_values(asdict(tree)), **_tree_update(group), "lease_until": Now() + lease_ms}
+    inserted = _insert(connection, trees).values(values).on_conflict_do_nothing().returning(trees.c.root_id)
+    if connection.execute(inserted).first() is not None:
         _write_rows(connection, group)
         return tree.root_id
-    known = select(trees.c.root_id).where(trees.c.root_id == tree.root_id)
-    if tree.idempotency_key is not None:
-        same = select(trees.c.root_id).where(trees.c.idempotency_key == tree.idempotency_key)
-        known = same.union_all(known)
-    return str(connection.execute(known).scalars().first())
+    same = connection.execute(select(trees.c.root_id).where(trees.c.idempotency_key == tree.idempotency_key)).scalar()
+    return tree.root_id if same is None else str(same)
 
 
 def commit(connection: Connection, root_id: str, epoch: int, group: Group) -> None:

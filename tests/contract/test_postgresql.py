@@ -7,18 +7,19 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import event, make_url
 
 from baton_actors.errors import DatabaseUnusable
 from baton_actors.store import CommitDoubtful, Group, Store, engine
-from baton_actors.testing.store_contract import StoreContract, begun, log
+from baton_actors.testing.store_contract import StoreContract
+from baton_actors.testing.store_samples import begun, log
 
 SERVER = os.environ.get("BATON_TEST_POSTGRESQL", "")
 pytestmark = pytest.mark.skipif(not SERVER, reason="set BATON_TEST_POSTGRESQL=postgresql://user:password@host/postgres (a superuser's)")
@@ -71,9 +72,7 @@ class TestPostgresql(StoreContract):
 def sessions(admin: psycopg.Connection[Any], store: Store, where: str = "true") -> list[int]:
     """Process ids of a store's connections."""
     name = make_url(store.url).database
-    found = admin.execute(
-        f"SELECT pid FROM pg_stat_activity WHERE datname = %s AND application_name = 'baton_actors' AND {where}", [name]
-    )
+    found = admin.execute(f"SELECT pid FROM pg_stat_activity WHERE datname = %s AND application_name = 'baton_actors' AND {where}", [name])
     return [pid for (pid,) in found]
 
 
@@ -100,20 +99,17 @@ def test_a_connection_that_breaks_before_the_commit_leaves_nothing(store: Store,
     assert store.tree(root.id).seq == 3
 
 
-def test_a_commit_whose_answer_is_lost_is_doubtful_and_not_repeated(store: Store, admin: psycopg.Connection[Any]) -> None:
-    from sqlalchemy import event
-
+def test_a_commit_whose_answer_is_lost_is_doubtful_and_not_repeated(store: Store) -> None:
     root = begun(store)
     engine_ = store._database._engine
 
     def lose_the_answer(connection: Any) -> None:
         raw = connection.connection.driver_connection
         raw.commit()
-        admin.execute("SELECT pg_terminate_backend(%s, 5000)", [raw.info.backend_pid])
-        raw.execute("SELECT 1")
+        raw.close()
 
     event.listen(engine_, "commit", lose_the_answer)
-    with pytest.raises((CommitDoubtful, psycopg.OperationalError)):
+    with pytest.raises(CommitDoubtful):
         store.commit(root.id, 1, Group(events=log(root.id, 2, 2)))
     event.remove(engine_, "commit", lose_the_answer)
     assert [each.seq for each in store.events(root.id, 0, 10)] == [1, 2]
@@ -157,8 +153,10 @@ def test_40_owners_live_with_few_connections(store: Store, admin: psycopg.Connec
         with ThreadPoolExecutor(40) as threads:
             assert list(threads.map(own, roots)) == [4] * 40
         hasty = Store(plain, patience=0.05)
-        with psycopg.connect(plain), psycopg.connect(plain), psycopg.connect(plain), psycopg.connect(plain), psycopg.connect(plain):
-            with pytest.raises(DatabaseUnusable, match="no free connection.*tried for 0.05 s"):
+        with ExitStack() as rivals:
+            for _ in range(5):
+                rivals.enter_context(psycopg.connect(plain))
+            with pytest.raises(DatabaseUnusable, match=r"no free connection.*tried for 0\.05 s"):
                 hasty.tree(roots[0].id)
     finally:
         admin.execute(f"ALTER DATABASE {make_url(store.url).database} CONNECTION LIMIT -1")
@@ -183,9 +181,8 @@ def test_options_of_the_url_are_kept(store: Store) -> None:
 
 def refusal(url: Any, patience: float = 0.0) -> str:
     """The line that a store of this URL ends with."""
-    with closing(Store(url.render_as_string(hide_password=False), patience=patience)) as store:
-        with pytest.raises(DatabaseUnusable) as refused:
-            store.upgrade()
+    with closing(Store(url.render_as_string(hide_password=False), patience=patience)) as store, pytest.raises(DatabaseUnusable) as refused:
+        store.upgrade()
     line = str(refused.value)
     assert "\n" not in line
     assert "s3cret" not in line

@@ -15,7 +15,8 @@ from sqlalchemy import event
 
 from baton_actors.errors import DatabaseUnusable
 from baton_actors.store import Group, Store
-from baton_actors.testing.store_contract import StoreContract, begun, log
+from baton_actors.testing.store_contract import StoreContract
+from baton_actors.testing.store_samples import begun, log
 
 NOBODY = 65534
 
@@ -67,7 +68,7 @@ def test_patience_ends_with_the_line_that_names_a_stopped_process(store: Store) 
     with closing(sqlite3.connect(path_of(store), isolation_level=None)) as held, closing(Store(store.url, patience=0.05)) as hasty:
         hasty.tree(root.id)
         held.execute("BEGIN IMMEDIATE")
-        with pytest.raises(DatabaseUnusable, match="locked by another process for 0.05 s"):
+        with pytest.raises(DatabaseUnusable, match=r"locked by another process for 0\.05 s"):
             hasty.commit(root.id, 1, Group())
         assert hasty.tree(root.id).seq == 1
         held.execute("ROLLBACK")

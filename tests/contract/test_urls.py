@@ -8,14 +8,14 @@ from baton_actors.store import Store
 
 @pytest.mark.parametrize("url", ["", "nonsense", "postgresql://u:s3cret@h:port/d", "://"])
 def test_a_url_that_is_none_is_refused_with_the_form_to_write(url: str) -> None:
-    with pytest.raises(DatabaseUnusable, match="sqlite:////.*postgresql://") as refused:
+    with pytest.raises(DatabaseUnusable, match=r"sqlite:////.*postgresql://") as refused:
         Store(url)
     assert "s3cret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("url", ["mysql://u:s3cret@h/d", "sqlite://", "sqlite:///:memory:"])
 def test_a_database_that_cannot_serve_is_refused(url: str) -> None:
-    with pytest.raises(DatabaseUnusable, match="only SQLite and PostgreSQL|one process alone") as refused:
+    with pytest.raises(DatabaseUnusable, match=r"only SQLite and PostgreSQL|one process alone") as refused:
         Store(url)
     assert "s3cret" not in str(refused.value)
 

@@ -1,0 +1,113 @@
+"""Trees, groups and processes for tests of a store: short ways to write what an owner would."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from baton_actors.baton import Baton, Status, child_id, root_id
+from baton_actors.events import Event, EventType
+from baton_actors.store import Group, LoadedTree, Store, TreeRow
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+NOW = 1_764_500_000_000
+OWNER = "owner-1"
+_numbers = count()
+
+
+def new_root(**fields: Any) -> Baton:
+    """A root with an id of its own."""
+    id = root_id(NOW, os.urandom(6) + next(_numbers).to_bytes(4, "big"))
+    return Baton(**{"id": id, "root_id": id, "goal": "root", "created_at": NOW, "updated_at": NOW, **fields})
+
+
+def new_children(parent: Baton, size: int, breakdown: int = 1, **fields: Any) -> list[Baton]:
+    """Children of one breakdown, in spawn order."""
+    place = {"root_id": parent.root_id, "parent_id": parent.id, "depth": parent.depth + 1}
+    known = {"goal": "child", "created_at": NOW, "updated_at": NOW, **place, **fields}
+    return [Baton(id=child_id(parent.id, 0, breakdown, index), **known) for index in range(size)]
+
+
+def group_of(*created: Baton, **rest: Any) -> Group:
+    """A group that creates these batons."""
+    group = Group(**rest)
+    for baton in created:
+        group.add_row(baton.id, True, dict(baton))
+    return group
+
+
+def log(root_id: str, first: int, last: int) -> list[Event]:
+    """Events of a tree from one seq to another, both included."""
+    seqs = range(first, last + 1)
+    return [Event(seq, EventType.PROGRESS, NOW, root_id, root_id, None, 0, 1, {"kind": "checkpoint", "n": seq}) for seq in seqs]
+
+
+def row_of(root: Baton, **columns: Any) -> TreeRow:
+    """A tree that is lent to `OWNER` at epoch 1."""
+    return TreeRow(**{"root_id": root.id, "cluster_id": "c1", "owner": OWNER, "epoch": 1, "created_at": NOW, **columns})
+
+
+def begun(store: Store, root: Baton | None = None, lease_ms: int = 30_000, **columns: Any) -> Baton:
+    """A new tree in the store, of one baton and one event."""
+    root = root or new_root()
+    store.begin_tree(row_of(root, **columns), group_of(root, events=log(root.id, 1, 1)), lease_ms)
+    return root
+
+
+def spawned(store: Store, parent: Baton, size: int, seq: int, **fields: Any) -> list[Baton]:
+    """Children of a parent, written as the owner of epoch 1 does it; the group holds one event."""
+    children = new_children(parent, size, **fields)
+    group = group_of(*children, events=log(parent.root_id, seq, seq))
+    group.add_row(parent.id, False, {"status": Status.SPAWNED, "children": [child.id for child in children]})
+    store.commit(parent.root_id, 1, group)
+    return children
+
+
+def taken(store: Store, root_id: str, epoch: int = 1, owner: str = OWNER) -> LoadedTree:
+    """The whole tree, which must be lent to that owner."""
+    loaded = store.take(root_id, owner, epoch, os.getpid())
+    assert loaded is not None
+    return loaded
+
+
+def execute(store: Store, statement: str) -> None:
+    """SQL that a store has no method for."""
+    with store._database.write("a test") as connection:
+        connection.exec_driver_sql(statement)
+
+
+def upgrade(url: str) -> str:
+    """In a process of its own."""
+    with closing(Store(url)) as store:
+        return store.upgrade()
+
+
+def write_many(url: str, roots: list[str], times: int) -> None:
+    """In a process of its own: each tree is written by a thread with a store of its own, as an owner would."""
+
+    def write(root: str) -> None:
+        with closing(Store(url)) as store:
+            baton = store.baton(root)
+            children = new_children(baton, times)
+            for number, child in enumerate(children):
+                group = group_of(child, events=log(root, 2 + number, 2 + number))
+                group.add_row(root, False, {"status": Status.RUNNING, "children": [each.id for each in children[: number + 1]]})
+                store.commit(root, 1, group)
+
+    with ThreadPoolExecutor(len(roots)) as threads:
+        list(threads.map(write, roots))
+
+
+def write_until_killed(url: str, root_id: str, told: "Connection") -> None:
+    """In a process of its own: every group sets all children to the seq of its event, and tells the seq once it is written."""
+    store = Store(url)
+    ids = store.baton(root_id).children
+    for seq in count(3):
+        group = Group(events=log(root_id, seq, seq))
+        for id in ids:
+            group.add_row(id, False, {"attempt": seq})
+        store.commit(root_id, 1, group)
+        told.send(seq)
