@@ -53,6 +53,8 @@ NOTIFY_LEVELS: tuple[str, ...] = get_args(Notify)
 #: Workers that wait for somebody outside; never dispatched, never lost.
 PASSIVE_WORKERS = frozenset({"human", "external"})
 AGENT = "agent"
+#: Milliseconds since 1970; the year 10889, within what every database and JSON reader holds.
+LATEST_TIME = 2**48
 _WORKER = re.compile(r"agent|human|external|code:[0-9a-f]{64}|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -172,8 +174,8 @@ class ChildSpec(Frozen):
     result_type: dict[str, Any] | None = None
     resources: dict[str, Any] = {}
     held: bool = False
-    not_before: int | None = Field(None, ge=0)
-    deadline: int | None = Field(None, ge=0)
+    not_before: int | None = Field(None, ge=0, lt=LATEST_TIME)
+    deadline: int | None = Field(None, ge=0, lt=LATEST_TIME)
 
     @field_validator("goal", "prompt", "model")
     @classmethod

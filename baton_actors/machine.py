@@ -265,7 +265,8 @@ def validate(tree: Tree) -> None:
         else:
             assert listed.get(id) == baton.parent_id, f"{id} is listed by {listed.get(id)}, its parent is {baton.parent_id}"
             assert baton.depth == nodes[baton.parent_id].baton.depth + 1, f"{id}: depth"
-        assert all(nodes[child].baton.status in ENDED for child in baton.children[: node.since]), f"{id}: a child of an earlier breakdown is live"
+        earlier = baton.children[: node.since]
+        assert all(nodes[child].baton.status in ENDED for child in earlier), f"{id}: a child of an earlier breakdown is live"
         assert not node.reserved or baton.status is Status.RUNNING, f"{id} is {baton.status} and has a reservation"
         assert not (baton.passive and baton.children), f"{id} is {baton.worker} and has children"
     if nodes and tree.root.baton.status in ENDED:
@@ -287,7 +288,9 @@ class _Draft:
         self.effects: list[Effect] = []
         self.refused: str | None = None
 
-    def add(self, type: EventType, baton: Baton, data: dict[str, Any], change: dict[str, Any] | None = None, *, attempt: int | None = None) -> None:
+    def add(
+        self, type: EventType, baton: Baton, data: dict[str, Any], change: dict[str, Any] | None = None, *, attempt: int | None = None
+    ) -> None:
         """One more event of a baton; it is the attempt's own unless another is named."""
         seq = self.tree.seq + len(self.events) + 1
         attempt = baton.attempt if attempt is None else attempt
@@ -465,8 +468,9 @@ def _objection(tree: Tree, node: Node, children: tuple[ChildSpec, ...]) -> tuple
     if tree.budget.batons is not None and total > tree.budget.batons:
         return ErrorKind.BUDGET, f"{len(children)} more children would make {total} batons, the budget is {tree.budget.batons}"
     if baton.tools is not None:
+        allowed = set(baton.tools)
         for index, spec in enumerate(children):
-            if foreign := set(spec.tools or ()) - set(baton.tools):
+            if foreign := set(spec.tools or ()) - allowed:
                 return ErrorKind.REJECTED, f"child {index} asks for the tool {min(foreign)!r}, which its parent does not have"
     if baton.worker != AGENT:
         return None
@@ -703,7 +707,8 @@ def _ended_ancestors(tree: Tree, node: Node) -> list[Node]:
         if parent.baton.status is Status.SPAWNED:
             break
         if parent.baton.status in LIVE:
-            raise NotAllowed(node.baton.id, f"cannot be retried while {parent.baton.id} above it is {parent.baton.status}; wait, or cancel that one")
+            goes_on = f"{parent.baton.id} above it is {parent.baton.status}"
+            raise NotAllowed(node.baton.id, f"cannot be retried while {goes_on}; wait, or cancel that one")
         above.append(parent)
         below = parent
     return above[::-1]

@@ -28,6 +28,7 @@ def opened(url: str | None) -> Iterator["Store"]:
     slow.start()
     try:
         store.upgrade()
+        slow.cancel()
         yield store
     finally:
         slow.cancel()

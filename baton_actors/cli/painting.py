@@ -1,9 +1,10 @@
 """Showing a tree on standard error while a command waits for its end."""
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from rich.live import Live
@@ -30,7 +31,7 @@ class Followed(Protocol):
     def wait(self, timeout: float | None = None) -> Baton:
         """The root when the tree has ended."""
 
-    def events(self, after: int = 0) -> Iterable[Event]:
+    def events(self, after: int = 0) -> AsyncIterable[Event]:
         """Everything after a cursor, to the end of the tree."""
 
     def snapshot(self) -> Snapshot:
@@ -93,27 +94,44 @@ def ended(tree: Followed, timeout: float | None, view: TreeView | None = None) -
         WaitTimeout: after `timeout` seconds.
     """
     view = view or TreeView(tree.id)
-    with painter(view) as shown:
-        stopped = threading.Event()
-        thread = threading.Thread(target=_paint, args=(tree, view.seq, shown, stopped), name="painter", daemon=True)
-        thread.start()
-        try:
-            root = tree.wait(timeout)
-            thread.join(CATCH_UP)
-            return root
-        finally:
-            stopped.set()
+    with painter(view) as shown, _painting(tree, view.seq, shown) as picture:
+        root = tree.wait(timeout)
+        picture.join(CATCH_UP)
+        return root
 
 
-def _paint(tree: Followed, after: int, shown: Painter, stopped: threading.Event) -> None:
+@contextmanager
+def _painting(tree: Followed, after: int, shown: Painter) -> Iterator[threading.Thread]:
+    """A thread that shows events, gone when the block is left.
+
+    It waits in an event loop because that can be interrupted: Ray ends the whole process, with exit code 1, when it is shut
+    down while a thread waits in `ray.get`.
+    """
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(_paint(tree, after, shown))
+    thread = threading.Thread(target=_run, args=(loop, task), name="painter", daemon=True)
+    thread.start()
     try:
-        for event in tree.events(after):
-            if stopped.is_set():
-                return
+        yield thread
+    finally:
+        with suppress(RuntimeError):  # the loop has closed by itself
+            loop.call_soon_threadsafe(task.cancel)
+        thread.join(CATCH_UP)
+
+
+def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
+    with suppress(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+
+
+async def _paint(tree: Followed, after: int, shown: Painter) -> None:
+    try:
+        async for event in tree.events(after):
             shown.apply(event)
     except Exception as error:
-        if not stopped.is_set():
-            say(f"the picture stops here ({error}); the task goes on")
+        say(f"the picture stops here ({harmless(str(error))}); the task goes on")
 
 
 def outcome(tree: Followed, root: Baton) -> dict[str, Any]:

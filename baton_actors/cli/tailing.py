@@ -1,19 +1,20 @@
 """Following a tree by reading its log in the database: for one that has ended, or works in another program's private Ray."""
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from baton_actors.baton import Baton
 from baton_actors.cli.output import say, status_line
-from baton_actors.cli.painting import Followed
 from baton_actors.errors import ClusterUnusable, WaitTimeout
 from baton_actors.events import Event
 from baton_actors.settings import ray_address
 from baton_actors.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from baton_actors.client import TreeHandle
     from baton_actors.store import Store
 
 #: Seconds between two looks at the log. Nobody tells a reader of a database that there is something new.
@@ -47,16 +48,9 @@ class StoredTree:
             yield from page
             after = page[-1].seq
 
-    def events(self, after: int = 0) -> Iterator[Event]:
-        """Everything after a cursor, then what is added, until the tree has ended."""
-        while True:
-            last = not self.open  # looked at first: what is read after it is all there will be
-            for event in self.stored(after):
-                after = event.seq
-                yield event
-            if last:
-                return
-            time.sleep(LOOK_EVERY)
+    def events(self, after: int = 0) -> "StoredEvents":
+        """Everything after a cursor, then what is added, until the tree has ended; for `for` and `async for`."""
+        return StoredEvents(self, after)
 
     def wait(self, timeout: float | None = None) -> Baton:
         """The root when the tree has ended.
@@ -74,8 +68,41 @@ class StoredTree:
         return self._store.baton(self.id)
 
 
+class StoredEvents:
+    """The events of a stored tree after a cursor, up to the end of the tree."""
+
+    def __init__(self, tree: StoredTree, after: int) -> None:
+        self._tree = tree
+        self._after = after
+
+    def __iter__(self) -> Iterator[Event]:
+        last = False
+        while not last:
+            last, page = self._look()
+            yield from page
+            if not last:
+                time.sleep(LOOK_EVERY)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        last = False
+        while not last:
+            last, page = await asyncio.to_thread(self._look)
+            for event in page:
+                yield event
+            if not last:
+                await asyncio.sleep(LOOK_EVERY)
+
+    def _look(self) -> tuple[bool, list[Event]]:
+        """Whether the tree had ended before what is there was read, and that."""
+        last = not self._tree.open
+        page = list(self._tree.stored(self._after))
+        if page:
+            self._after = page[-1].seq
+        return last, page
+
+
 @contextmanager
-def followed(store: "Store", root_id: str, database_url: str | None) -> Iterator[Followed]:
+def followed(store: "Store", root_id: str, database_url: str | None) -> Iterator["StoredTree | TreeHandle"]:
     """A tree to follow: through the cluster that is running, else through the database."""
     stored = StoredTree(store, root_id)
     with ExitStack() as stack:

@@ -80,13 +80,14 @@ class Placed:
     owner: ActorHandle | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Slot:
-    """One owner actor, and the tree that it holds."""
+    """One owner actor, and the tree that it holds, or is about to; `known` is false until that is certain."""
 
     name: str
     handle: ActorHandle
     root_id: str | None = None
+    known: bool = True
 
 
 class DirectoryActor:
@@ -137,6 +138,7 @@ class DirectoryActor:
         self._fault = None
         self._spawn(self._keep_lease())
         self._keep_warm()
+        self._changed.wake()  # who asked for a tree before the database could be read
 
     async def _find_owners(self) -> None:
         names = await asyncio.to_thread(ray.util.list_named_actors, True)
@@ -144,19 +146,21 @@ class DirectoryActor:
             name = each["name"]
             if each["namespace"] != self._config.namespace or not name.startswith(_OWNER_PREFIX) or name in self._slots:
                 continue
-            handle = await asyncio.to_thread(ray.get_actor, name, self._config.namespace)
-            self._spawn(self._meet(_Slot(name, handle)))
+            slot = self._slots[name] = _Slot(name, await asyncio.to_thread(ray.get_actor, name, self._config.namespace))
+            self._spawn(self._meet(slot))
 
     async def _meet(self, slot: _Slot) -> None:
-        """An owner that was there before: it holds a tree, or is free."""
-        self._slots[slot.name] = slot
+        """An owner whose state is not known: it holds a tree, or is free."""
+        slot.known = False
         try:
             status = await self._patiently(slot, "status")
         except RayActorError:
             self._forget(slot)
             return
+        slot.known = True
         if status["root_id"] is None:
             self._free(slot)
+            self._spawn(self._sweep())  # the database may say that it holds one
         else:
             self._note_lent(slot, status["root_id"])
 
@@ -173,11 +177,11 @@ class DirectoryActor:
         await self.awaken()
         if self._idle and not self._backlog and len(self._lent) < self._config.max_trees:
             slot = self._idle.pop()
+            slot.root_id = submission.root.id
             try:
                 root_id = await slot.handle.begin.remote(submission)
             except RayActorError:
-                root_id = None  # nobody knows whether it was written; the queue writes it only once
-                self._spawn(self._meet(slot))
+                root_id = None
             if root_id == submission.root.id:
                 self._note_lent(slot, root_id)
                 self._keep_warm()
@@ -185,6 +189,7 @@ class DirectoryActor:
             if root_id is not None:
                 self._free(slot)
                 return Placed(root_id, None)
+            self._spawn(self._meet(slot))  # nobody knows whether it was written; the queue writes it only once
         tree, group = submission.tree(), Group()
         decision = decide(tree, submission.command())
         for row in apply(tree, decision.events):
@@ -315,6 +320,7 @@ class DirectoryActor:
     async def _activate(self, root_id: str, previous: str | None, order: tuple[Command, str] | None) -> tuple[bool, BatonError | None]:
         """Lend an owner to a tree that `previous` held; whether it took it, and the answer to the order it took with it."""
         slot = await self._idle_owner()
+        slot.root_id = root_id
         epoch = await self._until_durable(self._store.lend, root_id, slot.name, self._config.cluster_id, previous)
         if epoch is None:
             self._free(slot)
@@ -381,7 +387,7 @@ class DirectoryActor:
         try:
             while len(self._lent) < self._config.max_trees:
                 if self._orphans:
-                    orphan = self._orphans.pop()
+                    orphan = self._orphans.pop(0)
                     await self._activate(orphan.root_id, orphan.owner, None)
                     continue
                 due = await self._until_durable(self._store.due, self._config.cluster_id, 1)
@@ -420,7 +426,9 @@ class DirectoryActor:
         if self._config.adopts:
             await self._in_thread(self._store.adopt, self._config.cluster_id, None)
         for owned in await self._in_thread(self._store.owned, self._config.cluster_id):
-            if owned.root_id not in self._lent and owned.owner not in self._slots and owned not in self._orphans:
+            slot = self._slots.get(owned.owner)
+            held = slot is not None and (not slot.known or slot.root_id == owned.root_id)
+            if not held and owned not in self._orphans:
                 self._orphans.append(owned)
         self._look_for_work()
 

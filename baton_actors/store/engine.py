@@ -21,7 +21,8 @@ from baton_actors.store.faults import opening_fault, passes, patience_fault, sho
 #: where its sleeps are still short and begin again: then all who wait have the same chance.
 SQLITE_BUSY_SECONDS = 0.025
 RETRY_SECONDS = 0.01
-RETRY_LIMIT_SECONDS = 1.0
+SQLITE_RETRY_LIMIT_SECONDS = 0.02
+POSTGRESQL_RETRY_LIMIT_SECONDS = 1.0
 #: An idle PostgreSQL connection is closed after this, so that 40 owners live with `max_connections=20`.
 IDLE_SECONDS = 2.0
 POOL_SIZE = 2
@@ -159,7 +160,7 @@ class _Waiting:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._limit = 0.02 if database.sqlite else RETRY_LIMIT_SECONDS
+        self._limit = SQLITE_RETRY_LIMIT_SECONDS if database.sqlite else POSTGRESQL_RETRY_LIMIT_SECONDS
         self._next = RETRY_SECONDS
         self._end = None if database.patience is None else time.monotonic() + database.patience
 

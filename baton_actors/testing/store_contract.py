@@ -476,7 +476,7 @@ class StoreContract:
             store.upgrade()
 
     def test_an_empty_database_that_is_read_says_how_to_make_the_tables(self, empty_url: str) -> None:
-        with closing(Store(empty_url)) as store, pytest.raises(DatabaseUnusable, match="no tables.*baton db upgrade"):
+        with closing(Store(empty_url)) as store, pytest.raises(DatabaseUnusable, match=r"no tables.*baton db upgrade"):
             store.trees()
 
     def test_tables_of_another_program_are_left_alone(self, empty_url: str) -> None:

@@ -130,3 +130,16 @@ def raises(baton: Baton, ctx: Context) -> None:
 
 def process(baton: Baton, ctx: Context) -> int:
     return os.getpid()
+
+
+def naps(baton: Baton, ctx: Context) -> Any:
+    """Three parts of four children each, which end one after the other; the result counts them."""
+    if ctx.breakdown:
+        return sum(child.result for child in ctx.children)
+    if baton.depth == 0:
+        return Spawned([Child(f"part {part}", {"part": part}) for part in range(3)])
+    if baton.depth == 1:
+        part = baton.context["part"]
+        return Spawned([Child(f"nap {n}", {"seconds": 0.06 * (4 * part + n + 1)}) for n in range(4)])
+    time.sleep(baton.context["seconds"])
+    return 1

@@ -121,7 +121,9 @@ class Driver:
         check_every: validate after each n-th command; 1 except where a test is about size.
     """
 
-    def __init__(self, *, budget: Budget = Budget(), guards: Guards = Guards(), check_every: int = 1, submit: bool = True, **root: Any) -> None:
+    def __init__(
+        self, *, budget: Budget = Budget(), guards: Guards = Guards(), check_every: int = 1, submit: bool = True, **root: Any
+    ) -> None:
         self.now = BEGIN
         self.check_every = check_every
         self.tree = Tree(ROOT, budget=budget, budget_since=BEGIN, guards=guards)
@@ -195,13 +197,17 @@ class Driver:
     def _attempt(self, id: str, attempt: int | None) -> int:
         return self.baton(id).attempt if attempt is None else attempt
 
-    def complete(self, id: str = ROOT, value: Any = "done", *, attempt: int | None = None, partial: bool = False, spent: Spending = Spending()) -> Decision:
+    def complete(
+        self, id: str = ROOT, value: Any = "done", *, attempt: int | None = None, partial: bool = False, spent: Spending = Spending()
+    ) -> Decision:
         return self.do(Complete(self.now, id, self._attempt(id, attempt), value, partial, spent))
 
     def fail(self, id: str = ROOT, error: str = "broken", *, attempt: int | None = None, **given: Any) -> Decision:
         return self.do(Fail(self.now, id, self._attempt(id, attempt), error, **given))
 
-    def spawn(self, id: str, *children: str | ChildSpec, state: Any = None, attempt: int | None = None, spent: Spending = Spending()) -> Decision:
+    def spawn(
+        self, id: str, *children: str | ChildSpec, state: Any = None, attempt: int | None = None, spent: Spending = Spending()
+    ) -> Decision:
         specs = tuple(spec(child) if isinstance(child, str) else child for child in children)
         return self.do(Spawn(self.now, id, self._attempt(id, attempt), specs, state, spent))
 
@@ -214,7 +220,9 @@ class Driver:
     def hand_over(self, id: str = ROOT, state: Any = None, *, attempt: int | None = None, spent: Spending = Spending()) -> Decision:
         return self.do(HandOver(self.now, id, self._attempt(id, attempt), state, spent))
 
-    def checkpoint(self, id: str = ROOT, state: Any = "saved", *, attempt: int | None = None, spent: Spending = Spending(), **data: Any) -> Decision:
+    def checkpoint(
+        self, id: str = ROOT, state: Any = "saved", *, attempt: int | None = None, spent: Spending = Spending(), **data: Any
+    ) -> Decision:
         return self.do(Checkpoint(self.now, id, self._attempt(id, attempt), state, data, spent))
 
     def reserve(self, id: str = ROOT, *, attempt: int | None = None, **amounts: float) -> Decision:

@@ -3,13 +3,13 @@
 import random
 
 import pytest
-from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, dispatched, fingerprint, named, spec, types
 
-from baton_actors.baton import ENDED, LIVE, ErrorKind, Status, child_id
+from baton_actors.baton import ErrorKind, Status, child_id
 from baton_actors.commands import Dispatch, End, Start, Submit, Wake
-from baton_actors.errors import InvalidTransition, NotAllowed, NotFound
-from baton_actors.events import Event, EventType
-from baton_actors.machine import TRANSITIONS, apply, validate
+from baton_actors.errors import NotAllowed
+from baton_actors.events import EventType
+from baton_actors.machine import validate
+from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, dispatched, named, spec, types
 
 E = EventType
 
@@ -190,7 +190,10 @@ def test_children_are_created_with_the_breakdown() -> None:
     assert decision.events[0].data == {"children": 2, "breakdown": 1, "generation": 0}
     assert decision.effects == (Dispatch(a), Dispatch(b))
     assert driver.status() is Status.SPAWNED
-    assert [(driver.baton(id).goal, driver.status(id), driver.baton(id).depth) for id in (a, b)] == [("a", "pending", 1), ("b", "pending", 1)]
+    assert [(driver.baton(id).goal, driver.status(id), driver.baton(id).depth) for id in (a, b)] == [
+        ("a", "pending", 1),
+        ("b", "pending", 1),
+    ]
     assert driver.node().unfinished == 2
 
 

@@ -1,10 +1,10 @@
 """What a tree may spend, how far a model may run away, and which tools a child may have."""
 
 import pytest
-from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, dispatched, named, spec, types
 
 from baton_actors.baton import Budget, ChildSpec, Guards, Status
 from baton_actors.commands import Dispatch, End, Spending, Stop, Wake
+from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, dispatched, named, spec, types
 
 # ---------------------------------------------------------------- the pool: reserve, settle, write off
 
@@ -293,7 +293,9 @@ def test_the_default_guards_are_those_of_the_design() -> None:
     ],
 )
 @pytest.mark.parametrize("worker", ["agent", "work:run"])
-def test_the_tools_of_a_child_are_a_subset_of_its_parents(parent: list[str] | None, child: list[str] | None, allowed: bool, worker: str) -> None:
+def test_the_tools_of_a_child_are_a_subset_of_its_parents(
+    parent: list[str] | None, child: list[str] | None, allowed: bool, worker: str
+) -> None:
     """B7."""
     driver = Driver(worker=worker, tools=parent)
     driver.start()

@@ -1,13 +1,13 @@
 """Ends that reach beyond one baton: cancel, fail_fast, deadlines."""
 
 import pytest
-from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, dispatched, named, spec, types
 
 from baton_actors.baton import ErrorKind, Status
 from baton_actors.commands import Dispatch, End, Stop, Wake
 from baton_actors.errors import NotAllowed, NotFound
 from baton_actors.events import EventType
 from baton_actors.machine import validate
+from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, dispatched, named, spec, types
 
 E = EventType
 

@@ -1,13 +1,13 @@
 """What changes nothing: late reports, illegal events; and what an owner's recovery tells again."""
 
 import pytest
-from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, dispatched, fingerprint, named, spec, types
 
-from baton_actors.baton import ENDED, LIVE, Status
+from baton_actors.baton import ENDED, LIVE, Budget, Status
 from baton_actors.commands import Dispatch, Recover, Wake
 from baton_actors.errors import InvalidTransition, NotFound
 from baton_actors.events import Event, EventType
 from baton_actors.machine import TRANSITIONS, apply
+from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, dispatched, fingerprint, named, spec, types
 
 E = EventType
 
@@ -73,8 +73,10 @@ def _every_report(driver: Driver, *, attempt: int, id: str = ROOT) -> list[objec
 @pytest.mark.parametrize("status", [None, *Status])
 def test_an_event_that_the_table_does_not_know_raises_and_changes_nothing(status: Status | None, type: EventType) -> None:
     driver = _driver_at(status)
-    change = {"baton": driver.root} if type is E.CREATED else {"error_kind": None}
-    event = Event(driver.tree.seq + 1, type, driver.now, ROOT, ROOT, None, 0, driver.tree.nodes[ROOT].baton.attempt if status else 0, {}, change)
+    change = {"baton": driver.root} if type is E.CREATED or status is None else {"error_kind": None}
+    event = Event(
+        driver.tree.seq + 1, type, driver.now, ROOT, ROOT, None, 0, driver.tree.nodes[ROOT].baton.attempt if status else 0, {}, change
+    )
     before = fingerprint(driver.tree)
     if (status, type) in TRANSITIONS:
         apply(driver.tree, [event])
@@ -121,7 +123,7 @@ def test_a_child_of_an_unknown_parent_is_not_born() -> None:
 
 def test_the_table_leaves_an_ended_status_only_by_retry() -> None:
     assert {type for status, type in TRANSITIONS if status in ENDED} == {E.RETRYING, E.SPAWNED}
-    assert LIVE | ENDED == set(Status)
+    assert set(Status) == LIVE | ENDED
     assert not LIVE & ENDED
 
 
@@ -209,7 +211,7 @@ def test_recovery_asks_a_human_whose_time_has_come() -> None:
 
 def test_recovery_of_an_ended_tree_does_nothing() -> None:
     """It is lent to an owner only to be retried."""
-    driver = Driver()
+    driver = Driver(budget=Budget(seconds=60))
     driver.run(ROOT)
     driver.reload()
     assert driver.recover() == NOTHING

@@ -1,11 +1,11 @@
 """Runs that end without a report, and windows that close."""
 
 import pytest
-from tests.unit.drive import NOTHING, ROOT, Driver, dispatched, types
 
 from baton_actors.baton import Status
 from baton_actors.commands import Dispatch, End, LossCause, Spending, Stop
 from baton_actors.machine import MAX_LOSSES
+from tests.unit.drive import NOTHING, ROOT, Driver, dispatched, types
 
 # ---------------------------------------------------------------- losses
 
@@ -32,7 +32,8 @@ def test_dying_alone_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "words"), [("process", "its process died"), ("stuck", "no progress; checkpoint more often"), ("idle", "handed over without progress")]
+    ("cause", "words"),
+    [("process", "its process died"), ("stuck", "no progress; checkpoint more often"), ("idle", "handed over without progress")],
 )
 def test_four_losses_in_a_row_are_a_crash(cause: LossCause, words: str) -> None:
     """A3."""

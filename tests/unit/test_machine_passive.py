@@ -1,11 +1,11 @@
 """Workers that wait for somebody outside: a human, another system."""
 
 import pytest
-from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, dispatched, named, spec, types
 
 from baton_actors.baton import Status
 from baton_actors.commands import Dispatch, End, Wake
 from baton_actors.errors import NotAllowed, NotFound
+from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, dispatched, named, spec, types
 
 both = pytest.mark.parametrize("worker", ["human", "external"])
 
@@ -101,6 +101,12 @@ def test_a_delayed_question_is_asked_at_its_time() -> None:
     driver.later(1)
     assert types(driver.due()) == ["baton.waiting"]
     assert driver.due() == NOTHING
+
+
+def test_a_delayed_question_is_not_started_by_a_worker() -> None:
+    driver = Driver(worker="human", not_before=BEGIN + 1_000)
+    driver.later(1)
+    assert driver.start() == NOTHING
 
 
 def test_a_question_has_only_its_own_deadline() -> None:
