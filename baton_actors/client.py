@@ -1,12 +1,13 @@
 """For programs: connect to a cluster, submit tasks, follow them, read what came of them.
 
-    import baton_actors as baton
-    client = baton.connect()
-    tree = client.submit("sum the numbers", context={"to": 100}, worker=my_function)
-    print(tree.result())
+import baton_actors as baton
+client = baton.connect()
+tree = client.submit("sum the numbers", context={"to": 100}, worker=my_function)
+print(tree.result())
 """
 
 import asyncio
+import builtins
 import secrets
 import socket
 import time
@@ -16,7 +17,7 @@ from typing import Any
 import ray
 from pydantic import ValidationError
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from baton_actors.baton import (
     AGENT,
@@ -112,13 +113,13 @@ class Client:
         private: whether it started the cluster, which then ends with `close`.
     """
 
-    def __init__(self, settings: Settings, directory: ActorHandle, about: About, joined: cluster.Joined) -> None:
+    def __init__(self, settings: Settings, directory: ActorHandle[Any], about: About, joined: cluster.Joined) -> None:
         self.private = joined.private
         self._settings = settings
         self._directory = directory
         self._about = about
         self._joined = joined
-        self._reader: ActorHandle | None = None
+        self._reader: ActorHandle[Any] | None = None
         self._store: Store | None = None
         self._find_database()
 
@@ -222,19 +223,19 @@ class Client:
         """
         return TreeHandle(self, self._read("root_of", id), None)
 
-    def list(self, status: str | None = None, waiting: bool = False) -> "list[Baton]":
+    def list(self, status: str | None = None, waiting: bool = False) -> builtins.list[Baton]:
         """The roots of all trees, newest first, perhaps only those of a status; or the batons that wait for somebody outside."""
         if status is not None and status not in set(Status):
             raise InvalidInput("status", f"{status!r} is none; there are {', '.join(Status)}")
-        batons: list[Baton] = self._read("waiting") if waiting else self._read("trees", status)
+        batons: builtins.list[Baton] = self._read("waiting") if waiting else self._read("trees", status)
         return batons
 
-    def unfinished(self) -> "list[str]":
+    def unfinished(self) -> builtins.list[str]:
         """Open trees that nobody works on: their cluster is gone. `resume` takes them over."""
-        roots: list[str] = self._read("abandoned")
+        roots: builtins.list[str] = self._read("abandoned")
         return roots
 
-    def resume(self, id: str | None = None, progress: Callable[[str], None] | None = None) -> "list[TreeHandle]":
+    def resume(self, id: str | None = None, progress: Callable[[str], None] | None = None) -> "builtins.list[TreeHandle]":
         """Take over the tree of a baton, or all unfinished ones, from clusters that are gone; waits until their lease is over.
 
         Raises:
@@ -278,10 +279,9 @@ class Client:
             self._reader = cluster.open_reader(self._settings, url, pinned)
 
     def _read(self, name: str, *arguments: Any) -> Any:
-        if self._store is not None:
-            return getattr(self._store, name)(*arguments)
-        assert self._reader is not None
-        return self._get(self._reader.read.remote(name, *arguments))
+        if self._reader is not None:
+            return self._get(self._reader.read.remote(name, *arguments))
+        return getattr(self._store, name)(*arguments)
 
     # ------------------------------------------------------------ the directory
 
@@ -296,18 +296,16 @@ class Client:
                     raise ClusterUnusable("the directory actor", f"is gone ({type(error).__name__}); 'baton doctor' looks closer") from None
                 time.sleep(RESTART_SECONDS)
             except GetTimeoutError:
-                raise ClusterUnusable("the directory actor", f"has not answered for {ORDER_SECONDS:g} s; 'baton doctor' looks closer") from None
+                raise ClusterUnusable(
+                    "the directory actor", f"has not answered for {ORDER_SECONDS:g} s; 'baton doctor' looks closer"
+                ) from None
 
     def _get(self, reference: Any, timeout: float | None = None) -> Any:
+        """What an actor answered; an exception of ours comes out as itself."""
         try:
             return ray.get(reference, timeout=timeout)
-        except (RayActorError, GetTimeoutError):
-            raise
-        except RayError as error:
-            cause = getattr(error, "cause", None)
-            if isinstance(cause, BatonError):
-                raise cause from None
-            raise
+        except RayTaskError as error:
+            raise _cause(error) from None
 
     def _order(self, root: str, command: Command) -> None:
         answer = self._ask("order", root, command, secrets.token_hex(8))
@@ -322,7 +320,7 @@ class TreeHandle:
         id: of the root.
     """
 
-    def __init__(self, client: Client, id: str, owner: ActorHandle | None) -> None:
+    def __init__(self, client: Client, id: str, owner: ActorHandle[Any] | None) -> None:
         self.id = id
         self._client = client
         self._owner = owner
@@ -372,8 +370,8 @@ class TreeHandle:
     async def _result_async(self) -> Any:
         while True:
             try:
-                owner = self._owner or await asyncio.wrap_future(self._client._directory.where.remote(self.id).future())
-                final = None if owner is None else await asyncio.wrap_future(owner.outcome.remote(self.id).future())
+                owner = self._owner or await _answer(self._client._directory.where.remote(self.id))
+                final = None if owner is None else await _answer(owner.outcome.remote(self.id))
             except RayActorError:
                 self._owner = None
                 await asyncio.sleep(RESTART_SECONDS)
@@ -390,7 +388,7 @@ class TreeHandle:
         Raises:
             InvalidInput: the cursor is no number, negative, or beyond the last event.
         """
-        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+        if type(after) is not int or after < 0:
             raise InvalidInput("after", f"{after!r} is no cursor; give the seq of the last event you have, 0 for all")
         last = self._client._read("tree", self.id).seq
         if after > last:
@@ -442,7 +440,7 @@ class EventStream:
         self.cursor = after
         self._tree = tree
         self._client = tree._client
-        self._owner: ActorHandle | None = tree._owner
+        self._owner: ActorHandle[Any] | None = tree._owner
 
     def __iter__(self) -> Iterator[Event]:
         ended = False
@@ -490,8 +488,8 @@ class EventStream:
     async def _next_page_async(self) -> list[Event]:
         while True:
             try:
-                owner = self._owner or await asyncio.wrap_future(self._client._directory.where.remote(self._tree.id).future())
-                page = None if owner is None else await asyncio.wrap_future(owner.events.remote(self._tree.id, self.cursor).future())
+                owner = self._owner or await _answer(self._client._directory.where.remote(self._tree.id))
+                page = None if owner is None else await _answer(owner.events.remote(self._tree.id, self.cursor))
             except RayActorError:
                 self._owner = None
                 await asyncio.sleep(RESTART_SECONDS)
@@ -502,6 +500,19 @@ class EventStream:
             if (page is None or page.behind) and (stored := await asyncio.to_thread(self._stored)):
                 return stored
             self._owner = None
+
+
+async def _answer(reference: Any) -> Any:
+    """As `Client._get`, in a running loop."""
+    try:
+        return await asyncio.wrap_future(reference.future())
+    except RayTaskError as error:
+        raise _cause(error) from None
+
+
+def _cause(error: RayTaskError) -> Exception:
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, BatonError) else error
 
 
 def _root(spec: ChildSpec, channel: str | None, notify: Notify) -> Baton:

@@ -13,6 +13,9 @@ from baton_actors.events import Event
 LossCause = Literal["process", "node", "owner", "stuck", "idle"]
 
 
+NO_BUDGET = Budget()
+
+
 @dataclass(frozen=True, slots=True)
 class Submit:
     """A new tree: its root, as it is to be stored."""
@@ -138,7 +141,7 @@ class Retry:
 
     at: int
     baton_id: str
-    budget: Budget = Budget()
+    budget: Budget = NO_BUDGET
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Finding a Ray cluster or starting a private one, and the directory in it."""
 
+import logging
 import os
 import secrets
 import socket
@@ -75,7 +76,7 @@ def _start_private() -> None:
 
 def _init(**options: Any) -> None:
     try:
-        ray.init(log_to_driver=False, logging_level="ERROR", **options)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
     except (RayError, ConnectionError, OSError, RuntimeError, ValueError) as error:
         ray.shutdown()
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -107,7 +108,7 @@ def _probe(address: str) -> None:
         ) from None
 
 
-def open_directory(settings: Settings, database: str, *, private: bool) -> tuple[ActorHandle, directory.About]:
+def open_directory(settings: Settings, database: str, *, private: bool) -> tuple[ActorHandle[Any], directory.About]:
     """The directory of this cluster, started if there is none, and what it says of itself.
 
     Raises:
@@ -116,7 +117,9 @@ def open_directory(settings: Settings, database: str, *, private: bool) -> tuple
     nodes = [node for node in ray.nodes() if node["Alive"]]
     sqlite = database.startswith("sqlite")
     if sqlite and len(nodes) > 1:
-        raise ClusterUnusable(database, f"is a file, and this cluster has {len(nodes)} nodes; set BATON_DATABASE_URL=postgresql://user@host/name")
+        raise ClusterUnusable(
+            database, f"is a file, and this cluster has {len(nodes)} nodes; set BATON_DATABASE_URL=postgresql://user@host/name"
+        )
     kind = f"local-{socket.gethostname()}-{os.getpid()}" if private else "cluster"
     config = directory.DirectoryConfig(
         namespace=settings.namespace,
@@ -138,7 +141,9 @@ def open_directory(settings: Settings, database: str, *, private: bool) -> tuple
     return handle, about
 
 
-def open_reader(settings: Settings, database: str, pinned_node: str | None) -> ActorHandle:
+def open_reader(settings: Settings, database: str, pinned_node: str | None) -> ActorHandle[Any]:
     """The reader of this cluster, started if there is none."""
     options = directory.detached(reader.NAME, settings.namespace, pinned_node)
-    return ray.remote(reader.ReaderActor).options(**options).remote(database)
+    actor: Any = ray.remote(reader.ReaderActor)
+    handle: ActorHandle[Any] = actor.options(**options).remote(database)
+    return handle

@@ -6,6 +6,7 @@ lease of the cluster, with which it also looks for what fell between two stools.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -18,21 +19,23 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, RayActorError
 
 from baton_actors.baton import root_id as new_id
 from baton_actors.commands import Command
-from baton_actors.errors import BatonError, ClusterUnusable, Moved
+from baton_actors.errors import BatonError, ClusterUnusable, Moved, NotAllowed, NotFound
 from baton_actors.machine import apply, decide
+from baton_actors.runtime.awakening import awaken_soon
 from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.owner import POLLS, OwnerActor, OwnerConfig
 from baton_actors.runtime.publication import Waiting
 from baton_actors.settings import with_own_secret
-from baton_actors.store import Group, Owned, Store
+from baton_actors.store import Group, Owned, Store, TreeRow
 
 log = logging.getLogger(__name__)
 
 NAME = "directory"
+_FOREIGN = "belongs to another cluster; 'baton resume' takes it over when that one is gone"
 _OWNER_PREFIX = "owner-"
 #: Seconds between two renewals of the cluster's lease (30 s); every third comes with a sweep.
 RENEW_SECONDS = 10.0
@@ -77,7 +80,7 @@ class Placed:
     """Where a submitted tree is: its id, and its owner if it has one already."""
 
     root_id: str
-    owner: ActorHandle | None
+    owner: ActorHandle[Any] | None
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +88,7 @@ class _Slot:
     """One owner actor, and the tree that it holds, or is about to; `known` is false until that is certain."""
 
     name: str
-    handle: ActorHandle
+    handle: ActorHandle[Any]
     root_id: str | None = None
     known: bool = True
 
@@ -103,14 +106,14 @@ class DirectoryActor:
         self._backlog = True
         self._filling = False
         self._orphans: list[Owned] = []
-        self._owner_came = None
         self._changed = Waiting()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._owner_came = asyncio.Condition()
         self._begun: asyncio.Task[None] | None = None
         self._fault: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        ray.get_runtime_context().current_actor.awaken.remote()
+        awaken_soon(ray.get_runtime_context().current_actor)
 
     # ------------------------------------------------------------ beginnings
 
@@ -121,7 +124,6 @@ class DirectoryActor:
         await asyncio.shield(self._begun)
 
     async def _begin(self) -> None:
-        self._owner_came = asyncio.Condition()
         self._store = Store(with_own_secret(self._config.database))
         pause = 0.1
         while True:
@@ -130,9 +132,9 @@ class DirectoryActor:
                 await self._find_owners()
                 await self._sweep()
                 break
-            except (BatonError, RayError) as error:
+            except Exception as error:  # whatever it is, nobody else would try again
                 self._fault = str(error)
-                log.warning("the directory cannot begin yet: %s", error)
+                log.warning("the directory cannot begin yet: %s: %s", type(error).__name__, error)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, 5.0)
         self._fault = None
@@ -146,8 +148,9 @@ class DirectoryActor:
             name = each["name"]
             if each["namespace"] != self._config.namespace or not name.startswith(_OWNER_PREFIX) or name in self._slots:
                 continue
-            slot = self._slots[name] = _Slot(name, await asyncio.to_thread(ray.get_actor, name, self._config.namespace))
-            self._spawn(self._meet(slot))
+            with contextlib.suppress(ValueError):  # it died since the list was made
+                slot = self._slots[name] = _Slot(name, await asyncio.to_thread(ray.get_actor, name, self._config.namespace))
+                self._spawn(self._meet(slot))
 
     async def _meet(self, slot: _Slot) -> None:
         """An owner whose state is not known: it holds a tree, or is free."""
@@ -216,11 +219,17 @@ class DirectoryActor:
                     taken, answer = await self._activate(root_id, None, (command, command_id))
                     if taken:
                         return answer
+                    if await self._is_foreign(root_id):
+                        return NotAllowed(root_id, _FOREIGN)
             except RayActorError as error:
                 log.info("order for %s: %s", root_id, error)
             await asyncio.sleep(pause)  # it is being released, or its owner comes back to life
             pause = min(2 * pause, 1.0)
         return ClusterUnusable(f"tree {root_id}", "its owner could not be reached for a minute; try again, 'baton doctor' says more")
+
+    async def _is_foreign(self, root_id: str) -> bool:
+        tree: TreeRow = await self._until_durable(self._store.tree, root_id)
+        return tree.cluster_id != self._config.cluster_id
 
     async def adopt(self, root_ids: list[str] | None) -> list[str]:
         """Take over open trees of other clusters whose lease has expired, all or some."""
@@ -243,7 +252,7 @@ class DirectoryActor:
         }
 
     @ray.method(concurrency_group="polls")
-    async def where(self, root_id: str) -> ActorHandle | None:
+    async def where(self, root_id: str) -> ActorHandle[Any] | None:
         """The owner of a tree, as soon as it has one; None if it has ended."""
         loop = asyncio.get_running_loop()
         while True:
@@ -254,6 +263,8 @@ class DirectoryActor:
                 tree = await loop.run_in_executor(self._executor, self._store.tree, root_id)
                 if tree.status != "open":
                     return None
+                if tree.cluster_id != self._config.cluster_id:
+                    raise NotAllowed(root_id, _FOREIGN)
             await changed
 
     # ------------------------------------------------------------ owners
@@ -440,6 +451,8 @@ class DirectoryActor:
         while True:
             try:
                 return await self._in_thread(function, *arguments)
+            except NotFound:
+                raise
             except BatonError as error:
                 log.warning("database: %s, trying again", error)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
@@ -472,9 +485,14 @@ def detached(name: str, namespace: str, pinned_node: str | None) -> dict[str, An
 
 def owner_class() -> Any:
     """The owner as Ray starts it."""
-    return ray.remote(concurrency_groups={"polls": POLLS})(OwnerActor)
+    return _with_polls(OwnerActor)
 
 
 def directory_class() -> Any:
     """The directory as Ray starts it."""
-    return ray.remote(concurrency_groups={"polls": POLLS})(DirectoryActor)
+    return _with_polls(DirectoryActor)
+
+
+def _with_polls(actor: type) -> Any:
+    decorate: Any = ray.remote(concurrency_groups={"polls": POLLS})  # type: ignore[call-overload]  # an option that Ray's stubs do not know
+    return decorate(actor)

@@ -19,8 +19,8 @@ class Submission:
     """
 
     root: Baton
-    budget: Budget = Budget()
-    guards: Guards = Guards()
+    budget: Budget
+    guards: Guards
     idempotency_key: str | None = None
     functions: dict[str, bytes] = field(default_factory=dict)
     archive: bytes | None = None

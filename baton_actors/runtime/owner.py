@@ -17,6 +17,7 @@ import ray
 
 from baton_actors.commands import Command
 from baton_actors.errors import BatonError, Moved
+from baton_actors.runtime.awakening import awaken_soon
 from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.ownership import Ownership
 from baton_actors.runtime.processes import RayProcesses
@@ -61,7 +62,7 @@ class OwnerActor:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._calls: Counter[str] = Counter()
         self._handle = ray.get_runtime_context().current_actor
-        self._handle.awaken.remote()
+        awaken_soon(self._handle)
 
     async def awaken(self) -> None:
         """After a restart: take the tree again that the database still gives us, however long the database takes."""

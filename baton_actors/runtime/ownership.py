@@ -17,9 +17,25 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from baton_actors.baton import Status
-from baton_actors.commands import Checkpoint, Command, Dispatch, Due, Effect, End, Lose, LossCause, Recover, Start, Stop, Wake
+from baton_actors.commands import (
+    Checkpoint,
+    Command,
+    Complete,
+    Dispatch,
+    Due,
+    Effect,
+    End,
+    Fail,
+    HandOver,
+    Lose,
+    LossCause,
+    Recover,
+    Spawn,
+    Start,
+    Stop,
+    Wake,
+)
 from baton_actors.errors import BatonError, Moved, NotAllowed, NotFound
-from baton_actors.events import Event
 from baton_actors.machine import Tree, apply, decide
 from baton_actors.runtime import wire
 from baton_actors.runtime.dispatch import Dispatcher, Flight, Run, shape_of
@@ -107,7 +123,16 @@ class Ownership:
     """
 
     def __init__(
-        self, root_id: str, epoch: int, owner: str, *, store: Store, executor: Executor, processes: Processes, cores: int, released: Callable[[str], None]
+        self,
+        root_id: str,
+        epoch: int,
+        owner: str,
+        *,
+        store: Store,
+        executor: Executor,
+        processes: Processes,
+        cores: int,
+        released: Callable[[str], None],
     ) -> None:
         self.root_id = root_id
         self.epoch = epoch
@@ -145,13 +170,13 @@ class Ownership:
         pause = 0.05
         while True:
             try:
-                root_id = await self._in_thread(self._store.begin_tree, row, work.group)
+                root_id: str = await self._in_thread(self._store.begin_tree, row, work.group)
                 break
             except BatonError as error:
                 log.warning("tree %s could not be written (%s), trying again", self.root_id, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-                if loaded := await self._in_thread(self._store.take, self.root_id, self._owner, self.epoch, os.getpid()):
+                if loaded := await self._take():
                     self._load(loaded)  # the first try had come through
                     self._enqueue([Recover(_now())])
                     self._start_serving()
@@ -165,7 +190,7 @@ class Ownership:
 
     async def take(self) -> bool:
         """Take the tree over as the database holds it; False if it is not ours. `serve` goes on from there."""
-        loaded = await self._in_thread(self._store.take, self.root_id, self._owner, self.epoch, os.getpid())
+        loaded = await self._take()
         if loaded is None:
             self._close("moved", None)
             return False
@@ -235,7 +260,8 @@ class Ownership:
             return run.sent
         if run.has_news:
             return self._next_instructions(run)
-        poll = self._polls[run.id] = self._loop.create_future()
+        poll: asyncio.Future[Instructions] = self._loop.create_future()
+        self._polls[run.id] = poll
         if not run.in_flight:
             self._linger(run)
         return await poll
@@ -373,17 +399,21 @@ class Ownership:
 
     def _land(self, work: Work, command: Command) -> None:
         """A report of an outcome frees its place in the run; a checkpoint is a sign of life."""
-        attempt = getattr(command, "attempt", None)
-        run = self._dispatcher.holder(command.baton_id) if attempt is not None else None  # type: ignore[union-attr]  # all with an attempt have it
-        if run is None:
-            return
-        flight = run.in_flight[command.baton_id]  # type: ignore[union-attr]  # as above
-        if flight.attempt != attempt:
-            return
-        if isinstance(command, Checkpoint):
-            self._sign_of_life(flight)
-        else:
-            self._remove(work, run, command.baton_id)  # type: ignore[union-attr]  # as above
+        match command:
+            case Checkpoint(baton_id=baton_id, attempt=attempt):
+                if flight := self._flight(baton_id, attempt):
+                    self._sign_of_life(flight)
+            case Complete() | Fail() | Spawn() | HandOver() | Lose():
+                run = self._dispatcher.holder(command.baton_id)
+                if run is not None and run.in_flight[command.baton_id].attempt == command.attempt:
+                    self._remove(work, run, command.baton_id)
+            case _:
+                pass
+
+    def _flight(self, baton_id: str, attempt: int) -> Flight | None:
+        run = self._dispatcher.holder(baton_id)
+        flight = run.in_flight[baton_id] if run is not None else None
+        return flight if flight is not None and flight.attempt == attempt else None
 
     def _remove(self, work: Work, run: Run, baton_id: str) -> None:
         work.landed.append((run, baton_id, run.in_flight.pop(baton_id)))
@@ -533,7 +563,7 @@ class Ownership:
         pause = 0.05
         while True:
             try:
-                loaded = await self._in_thread(self._store.take, self.root_id, self._owner, self.epoch, os.getpid())
+                loaded = await self._take()
                 if loaded is None:
                     await self._let_go()
                     return items
@@ -587,6 +617,10 @@ class Ownership:
             _settle(item, Moved(self.root_id, self.epoch))
         self._queue.clear()
         self._released(why)
+
+    async def _take(self) -> LoadedTree | None:
+        loaded: LoadedTree | None = await self._in_thread(self._store.take, self.root_id, self._owner, self.epoch, os.getpid())
+        return loaded
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._loop.run_in_executor(self._executor, function, *arguments)

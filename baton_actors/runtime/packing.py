@@ -94,7 +94,9 @@ class Packing:
                 data = cloudpickle.dumps(function)
         except Exception as error:  # pickling runs foreign code, which may raise anything
             name = getattr(function, "__qualname__", repr(function))
-            raise InvalidInput(name, f"cannot be shipped by value ({type(error).__name__}: {error}); open files and locks inside it") from None
+            raise InvalidInput(
+                name, f"cannot be shipped by value ({type(error).__name__}: {error}); open files and locks inside it"
+            ) from None
         digest = hashlib.sha256(data).hexdigest()
         self.functions[digest] = data
         return f"code:{digest}"
@@ -170,10 +172,8 @@ def archive(roots: tuple[Path, ...]) -> bytes:
 
 def _sources(root: Path) -> Iterator[Path]:
     """The `*.py` files below a folder, sorted; no hidden folders, caches, environments."""
-    looked_into = 0
-    for folder, subfolders, files in os.walk(root):
-        looked_into += 1
-        if looked_into > ARCHIVE_FOLDERS:
+    for number, (folder, subfolders, files) in enumerate(os.walk(root)):
+        if number >= ARCHIVE_FOLDERS:
             raise InvalidInput("working directory", f"more than {ARCHIVE_FOLDERS} folders below {root}; start from a smaller folder")
         here = Path(folder)
         subfolders[:] = sorted(

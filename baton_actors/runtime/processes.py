@@ -26,7 +26,7 @@ class RayProcesses:
         owner: handle of the owner actor, which the runs report to. ended: told when a run's process has ended.
     """
 
-    def __init__(self, owner: ActorHandle, ended: Callable[[Run, LossCause | None], None]) -> None:
+    def __init__(self, owner: ActorHandle[Any], ended: Callable[[Run, LossCause | None], None]) -> None:
         self._owner = owner
         self._ended = ended
         self._tasks: dict[int, ray.ObjectRef[None]] = {}

@@ -33,7 +33,7 @@ RESEND_SECONDS = 0.2
 REPORTS_A_CALL = 1_000
 
 
-def run_assignments(owner: ActorHandle, lease: Lease, first: Instructions, archive: tuple[str, Any] | None) -> None:
+def run_assignments(owner: ActorHandle[Any], lease: Lease, first: Instructions, archive: tuple[str, Any] | None) -> None:
     """The body of the Ray task. `archive` is the hash of the tree's modules and a reference to their bytes."""
     asyncio.run(WorkerRun(owner, lease, _unpacked(archive)).main(first))
 
@@ -48,7 +48,7 @@ def _unpacked(archive: tuple[str, Any] | None) -> Path | None:
 class WorkerRun:
     """The assignments of one process, the reports that wait to be sent, the call for instructions."""
 
-    def __init__(self, owner: ActorHandle, lease: Lease, folder: Path | None) -> None:
+    def __init__(self, owner: ActorHandle[Any], lease: Lease, folder: Path | None) -> None:
         self._owner = owner
         self._lease = lease
         self._folder = folder
@@ -128,7 +128,7 @@ class WorkerRun:
             self._report(_failed_report(baton, Failed(f"worker {baton.worker} cannot be loaded: {_described(error)}")))
             return
         key = (baton.id, baton.attempt)
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):
+        if inspect.iscoroutinefunction(function):
             self._at_work[key] = (context, asyncio.create_task(self._run_async(function, baton, context)))
         else:
             self._at_work[key] = (context, None)

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql
 
-_POSTGRESQL = postgresql.dialect()  # type: ignore[no-untyped-call]  # not annotated there
+_POSTGRESQL = postgresql.dialect()
 
 Rows = Sequence[tuple[Any, ...]]
 

@@ -31,8 +31,13 @@ def test_a_tree_survives_the_death_of_its_owner(client: Client, working_director
 
 
 def test_a_tree_survives_the_death_of_a_worker_process(client: Client, working_directory: Path) -> None:
+    chance = random.Random(0)
+
+    def kill_a_worker(tree: baton.TreeHandle) -> None:
+        os.kill(chance.choice(worker_pids()), signal.SIGKILL)
+
     for seed in MOMENTS:
-        events = killed_at_a_moment(client, seed, lambda tree: os.kill(random.Random(seed).choice(worker_pids()), signal.SIGKILL))
+        events = killed_at_a_moment(client, seed, kill_a_worker)
         lost = [event for event in events if event.type == "baton.retrying"]
         assert {event.data["cause"] for event in lost} <= {"process"}, f"seed {seed}"
         assert not any(event.data.get("losses") for event in lost), "the death of a shared process was counted"
