@@ -55,6 +55,7 @@ def join(address: str | None, *, start: bool, progress: Progress) -> Joined:
     if named is not None and (address or os.environ.get("RAY_ADDRESS") or _answers(named)):
         _probe(named)
         progress(f"connecting to Ray at {named}")
+        _show_token()
         _init(address=named)
         return Joined(private=False, ours=True)
     if not start:
@@ -70,8 +71,21 @@ def join(address: str | None, *, start: bool, progress: Progress) -> Joined:
     return Joined(private=True, ours=True)
 
 
+def _show_token() -> None:
+    """Let this process send the user's Ray token, if there is one and RAY_AUTH_MODE says nothing.
+
+    Since 2.59 `ray start` asks for it, while `ray.init` does not send it by itself; a cluster that asks for none does not mind.
+    """
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+    try:
+        from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+    except ImportError:  # an older Ray, without tokens
+        return
+    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+
+
 def _start_private() -> None:
-    _init(address="local", include_dashboard=False, object_store_memory=_PRIVATE_OBJECT_STORE_BYTES, _node_ip_address="127.0.0.1")
+    _init(address="local", include_dashboard=False, object_store_memory=_PRIVATE_OBJECT_STORE_BYTES)
 
 
 def _init(**options: Any) -> None:

@@ -31,7 +31,6 @@ def ray_cluster() -> Iterator[None]:
         log_to_driver=False,
         logging_level="ERROR",
         object_store_memory=100 * 1024 * 1024,
-        _node_ip_address="127.0.0.1",
     )
     yield
     ray.shutdown()

@@ -15,7 +15,9 @@ from baton_actors.runtime.directory import RENEWALS_A_SWEEP
 STATEMENTS_OF_A_RENEWAL = 2 + RENEWALS_A_SWEEP
 
 
-def test_a_hundred_sleeping_children_cause_no_call_and_no_sql_but_the_lease(client: Client, working_directory: Path, tmp_path: Path) -> None:
+def test_a_hundred_sleeping_children_cause_no_call_and_no_sql_but_the_lease(
+    client: Client, working_directory: Path, tmp_path: Path
+) -> None:
     bell = tmp_path / "bell"
     tree = client.submit("sleep", worker="jobs:many", context={"file": str(bell), "count": 100, "child": "jobs:wait_for_file"})
     seen: list[int] = []
