@@ -86,6 +86,7 @@ class Node:
         unfinished: children that are live. retries: retryable failures in this generation.
         alone: it is to run in a process of its own, after a shared one crashed.
         state: what the next run is handed. parked: the state as it stood when it last spawned.
+        reborn_at: when its last retry began; None in its first life.
         reserved: what a model call under way may spend at most. progressed: the attempt that last saved a state.
     """
 
@@ -97,6 +98,7 @@ class Node:
     alone: bool = False
     state: Any = None
     parked: Any = None
+    reborn_at: int | None = None
     reserved: dict[str, float] = field(default_factory=dict)
     progressed: int = 0
 
@@ -107,7 +109,7 @@ class Node:
 
 
 #: Fields that stand in the node; the others that an event may change are the baton's.
-_NODE_FIELDS = frozenset({"breakdown", "since", "retries", "alone", "state", "parked", "reserved"})
+_NODE_FIELDS = frozenset({"breakdown", "since", "retries", "alone", "state", "parked", "reborn_at", "reserved"})
 #: Fields that a change of the pool shows in; see `_spending`.
 _ACCOUNT_FIELDS = frozenset({"reserved", "usage", "rounds"})
 
@@ -714,8 +716,11 @@ def _ended_ancestors(tree: Tree, node: Node) -> list[Node]:
     return above[::-1]
 
 
-def _new_life(draft: _Draft, baton: Baton) -> dict[str, Any]:
-    deadline = None if baton.deadline is None else draft.at + baton.deadline - baton.created_at
+def _new_life(draft: _Draft, node: Node) -> dict[str, Any]:
+    """What a retry changes; a deadline is as far away as it was at the start of the life that has ended."""
+    baton = node.baton
+    began = baton.created_at if node.reborn_at is None else node.reborn_at
+    deadline = None if baton.deadline is None else draft.at + baton.deadline - began
     if deadline is not None:
         draft.effects.append(Wake(baton.id, deadline))
     return {
@@ -729,18 +734,19 @@ def _new_life(draft: _Draft, baton: Baton) -> dict[str, Any]:
         "not_before": None,
         "held": False,
         "deadline": deadline,
+        "reborn_at": draft.at,
     }
 
 
 def _reopen_pending(draft: _Draft, node: Node) -> None:
-    change = _new_life(draft, node.baton)
+    change = _new_life(draft, node)
     draft.add(EventType.RETRYING, node.baton, {"reason": "retry", "generation": change["generation"]}, change)
     _make_ready(draft, _changed(node.baton, {"held": False, "not_before": None}))
 
 
 def _reopen_spawned(draft: _Draft, node: Node, children: int) -> None:
     """An ended parent waits again; it will be resumed from where it stood when it parked."""
-    change = {**_new_life(draft, node.baton), "state": node.parked}
+    change = {**_new_life(draft, node), "state": node.parked}
     data = {"children": children, "breakdown": node.breakdown, "generation": change["generation"], "reason": "retry"}
     draft.add(EventType.SPAWNED, node.baton, data, change)
 

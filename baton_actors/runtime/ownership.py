@@ -522,8 +522,6 @@ class Ownership:
         flights = [(run, id, flight) for run in self._dispatcher.runs.values() for id, flight in run.in_flight.items() if flight.since]
         stuck = [(run, id, flight) for run, id, flight in flights if (flight.since or now) + flight.patience <= now]
         if stuck:
-            for run, baton_id, flight in stuck:
-                run.stops.append((baton_id, flight.attempt))
             self._enqueue([Lose(_now(), baton_id, flight.attempt, "stuck", run.alone) for run, baton_id, flight in stuck])
         ends = [(flight.since or now) + flight.patience for _, _, flight in flights]
         if later := [end for end in ends if end > now]:

@@ -11,7 +11,7 @@ class Group:
     """Changes of one tree that become durable together.
 
     The values' names are those of `Baton` and of what its owner keeps beside it (`breakdown since retries alone state
-    parked reserved`). `children` is no column: it says where a created child stands among its siblings.
+    parked reborn_at reserved`). `children` is no column: it says where a created child stands among its siblings.
 
     Attributes:
         created: whole batons by id, parents before children. changed: what changed of others, by id.

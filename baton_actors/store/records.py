@@ -38,7 +38,7 @@ class TreeRow:
 class LoadedTree:
     """A whole tree: each baton, parents before children, with the fields that its owner keeps beside it.
 
-    Those fields are `breakdown since retries alone state parked reserved`, by the names the machine uses.
+    Those fields are `breakdown since retries alone state parked reborn_at reserved`, by the names the machine uses.
     """
 
     tree: TreeRow

@@ -133,6 +133,7 @@ def _created_row(v: dict[str, Any], position: int) -> tuple[Any, ...]:
         get("alone", False),
         _optional(get("state")),
         _optional(get("parked")),
+        get("reborn_at"),
         _object(get("reserved", {})),
     )
 
@@ -159,7 +160,7 @@ def _load_baton(row: Sequence[Any], children: list[str]) -> tuple[Baton, dict[st
         id, parent_id, depth, goal, context, tools, prompt, max_rounds, timeout_hint, status, result, error,
         channel, notify, created_at, updated_at, root_id, _, worker, model, result_type, resources, breakdown_policy,
         on_child_failure, max_retries, retry_on, partial, error_kind, attempt, losses, generation, rounds, usage,
-        held, not_before, deadline, breakdowns, since, retries, alone, state, parked, reserved,
+        held, not_before, deadline, breakdowns, since, retries, alone, state, parked, reborn_at, reserved,
     ) = row
     # fmt: on
     fields = {
@@ -202,6 +203,7 @@ def _load_baton(row: Sequence[Any], children: list[str]) -> tuple[Baton, dict[st
         "alone": bool(alone),
         "state": _decoded(state),
         "parked": _decoded(parked),
+        "reborn_at": reborn_at,
         "reserved": _decoded(reserved),
     }
     return _BLANK.model_copy(update=fields), beside

@@ -87,6 +87,7 @@ batons = Table(
     _needed("alone", Boolean(), false()),
     Column("state", Text),
     Column("parked", Text),
+    Column("reborn_at", BigInteger),
     _needed("reserved", Text(), _EMPTY_OBJECT),
     Index("idx_batons_parent", "parent_id"),
     Index("idx_batons_status", "status"),

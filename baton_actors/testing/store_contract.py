@@ -194,7 +194,16 @@ class StoreContract:
             partial=True,
         )
         begun(store, root)
-        beside = {"breakdown": 2, "since": 1, "retries": 3, "alone": True, "state": {"s": TEXTS}, "parked": [0], "reserved": {"tokens": 7}}
+        beside = {
+            "breakdown": 2,
+            "since": 1,
+            "retries": 3,
+            "alone": True,
+            "state": {"s": TEXTS},
+            "parked": [0],
+            "reborn_at": 9,
+            "reserved": {"tokens": 7},
+        }
         group = Group()
         group.add_row(root.id, False, beside)
         store.commit(root.id, 1, group)

@@ -113,9 +113,7 @@ def test_a_delayed_baton_that_was_cancelled_starts_when_it_is_retried() -> None:
     assert dispatched(driver.retry()) == [ROOT]
 
 
-@pytest.mark.parametrize(
-    "retries", [1, pytest.param(3, marks=pytest.mark.xfail(strict=True, reason="needs a column that keeps the first span"))]
-)
+@pytest.mark.parametrize("retries", [1, 3])
 def test_a_retried_baton_gets_as_long_as_at_first(retries: int) -> None:
     driver = Driver(deadline=BEGIN + 10_000)
     driver.later(10)

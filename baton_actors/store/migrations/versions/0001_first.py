@@ -54,6 +54,7 @@ def upgrade() -> None:
         sa.Column("alone", sa.Boolean(), nullable=False, server_default=sa.false()),
         sa.Column("state", sa.Text()),
         sa.Column("parked", sa.Text()),
+        sa.Column("reborn_at", sa.BigInteger()),
         sa.Column("reserved", sa.Text(), nullable=False, server_default=sa.text("'{}'")),
         sa.PrimaryKeyConstraint("id"),
         sa.ForeignKeyConstraint(["parent_id"], ["batons.id"], name="fk_batons_parent"),
