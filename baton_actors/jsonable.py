@@ -17,9 +17,13 @@ MAX_DEPTH = 200
 MAX_CHARACTERS = 32 * 1024 * 1024
 
 
+#: One for all: `json.dumps` with options would make another for each value.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def encode(value: Any) -> str:
     """A checked value as compact JSON text; characters stay themselves."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def checked(value: Any, name: str) -> Any:

@@ -1,10 +1,11 @@
 """Options that several commands share, and the text forms of structured ones."""
 
+import importlib
 import inspect
 import json
-import pkgutil
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -137,18 +138,32 @@ def _number(item: str, text: str) -> float:
 
 
 def _worker(reference: str | None) -> str:
-    """The reference, if it leads to a function: said now and not after the start of Ray."""
+    """The reference, if it leads to a function of (baton, ctx): said now and not after the start of Ray."""
     if reference is None or reference == AGENT:
         raise InvalidInput("--worker", _NO_AGENT)
-    if reference in PASSIVE_WORKERS or ":" not in reference:
+    if reference in PASSIVE_WORKERS or reference.startswith("code:") or ":" not in reference:
         return reference
-    try:
-        function = pkgutil.resolve_name(reference)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInput("--worker", f"{reference!r} leads to nothing: {error} (looked for here and in what is installed)") from None
+    function = _named(reference)
     if not callable(function):
         raise InvalidInput("--worker", f"{reference!r} is {type(function).__name__}, not a function")
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        raise InvalidInput("--worker", f"{reference!r} must take two arguments, (baton, ctx)") from None
+    except ValueError:  # a builtin that does not tell
+        pass
     return reference
+
+
+def _named(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    try:
+        with redirect_stdout(sys.stderr):  # what a module prints while it is imported is no data
+            return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInput("--worker", f"{reference!r} leads to nothing: {error} (looked for here and in what is installed)") from None
+    except (Exception, SystemExit) as error:  # the user's code, which may raise anything
+        raise InvalidInput("--worker", f"{reference!r}: importing {module!r} failed: {type(error).__name__}: {error}") from None
 
 
 def _context(given: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from baton_actors.baton import Baton, ErrorKind, Status
+from baton_actors.cli.database import opened
 from baton_actors.cli.options import AsJson, DatabaseUrl, Timeout, with_task_options
 from baton_actors.cli.output import print_json, print_result, print_text, say, status_line
 from baton_actors.cli.painting import Followed, ended, outcome
@@ -34,6 +35,8 @@ def run(task: dict[str, Any], timeout: Timeout = None, as_json: AsJson = False, 
     with status_line() as progress:
         client = connect(database_url=database_url, progress=progress)
     with client:
+        if client.private:
+            _tell_of_unfinished(database_url)
         tree = client.submit(**task)
         return _awaited(client, tree, timeout, as_json)
 
@@ -57,6 +60,16 @@ def submit(
             print_json({"id": tree.id})
         else:
             print_text(tree.id)
+
+
+def _tell_of_unfinished(database_url: str | None) -> None:
+    """Trees that nobody works on any more: a private Ray adopts none by itself."""
+    with opened(database_url) as store:
+        left = store.abandoned()
+    if len(left) == 1:
+        say(f"1 unfinished tree: baton resume {left[0]}")
+    elif left:
+        say(f"{len(left):,} unfinished trees: baton resume, or for one of them baton resume {left[0]}")
 
 
 def _awaited(client: "Client", tree: "TreeHandle", timeout: float | None, as_json: bool) -> int:
