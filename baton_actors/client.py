@@ -174,6 +174,9 @@ class Client:
         Raises:
             InvalidInput: names what cannot be used; nothing was written.
         """
+        if worker is None or worker == AGENT:
+            why = "name one: a function of (baton, ctx), or 'module:function'; the model's agent is not part of this version"
+            raise InvalidInput("worker", why)
         packing = Packing(sender_roots())
         checked_worker = packing.worker(worker)
         spec = Child(
@@ -443,22 +446,20 @@ class EventStream:
         self._owner: ActorHandle[Any] | None = tree._owner
 
     def __iter__(self) -> Iterator[Event]:
-        ended = False
-        while not ended:
-            for event in self._next_page():
+        while page := self._next_page():
+            for event in page:
                 self.cursor = event.seq
-                ended = event.type in TREE_ENDS
                 yield event
-            ended = ended and self._is_last()
+            if page[-1].type in TREE_ENDS and self._is_last():
+                return
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        ended = False
-        while not ended:
-            for event in await self._next_page_async():
+        while page := await self._next_page_async():
+            for event in page:
                 self.cursor = event.seq
-                ended = event.type in TREE_ENDS
                 yield event
-            ended = ended and await asyncio.to_thread(self._is_last)
+            if page[-1].type in TREE_ENDS and await asyncio.to_thread(self._is_last):
+                return
 
     def _is_last(self) -> bool:
         """Whether a terminal event has ended the tree, or a retry has re-opened it since."""
@@ -470,6 +471,7 @@ class EventStream:
         return events
 
     def _next_page(self) -> list[Event]:
+        """What comes next, as soon as there is anything; nothing once the tree has ended and all was given out."""
         while True:
             try:
                 owner = self._owner or self._client._get(self._client._directory.where.remote(self._tree.id))
@@ -481,8 +483,8 @@ class EventStream:
             self._owner = owner
             if page is not None and page.events:
                 return [Event(*event) for event in page.events]
-            if (page is None or page.behind) and (stored := self._stored()):
-                return stored
+            if page is None or page.behind:
+                return self._stored()
             self._owner = None
 
     async def _next_page_async(self) -> list[Event]:
@@ -497,8 +499,8 @@ class EventStream:
             self._owner = owner
             if page is not None and page.events:
                 return [Event(*event) for event in page.events]
-            if (page is None or page.behind) and (stored := await asyncio.to_thread(self._stored)):
-                return stored
+            if page is None or page.behind:
+                return await asyncio.to_thread(self._stored)
             self._owner = None
 
 

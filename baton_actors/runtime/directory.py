@@ -19,7 +19,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorUnavailableError, RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from baton_actors.baton import root_id as new_id
 from baton_actors.commands import Command
@@ -185,6 +185,9 @@ class DirectoryActor:
                 root_id = await slot.handle.begin.remote(submission)
             except RayActorError:
                 root_id = None
+            except RayError:
+                self._spawn(self._meet(slot))
+                raise
             if root_id == submission.root.id:
                 self._note_lent(slot, root_id)
                 self._keep_warm()
@@ -200,9 +203,9 @@ class DirectoryActor:
         group.events.extend(decision.events)
         submission.add_code(group)
         row_of_tree = submission.row(self._config.cluster_id, None, None, submission.root.created_at)
-        root_id = await self._until_durable(self._store.begin_tree, row_of_tree, group)
+        known: str | None = await self._until_durable(self._store.begin_tree, row_of_tree, group)
         self._look_for_work()
-        return Placed(root_id, None)
+        return Placed(known or submission.root.id, None)
 
     async def order(self, root_id: str, command: Command, command_id: str) -> BatonError | None:
         """Bring a client's command to the tree's owner, activating the tree if it has none; None, or why it was refused."""
@@ -272,7 +275,7 @@ class DirectoryActor:
     def _keep_warm(self) -> None:
         """Start owners until enough are idle or on their way."""
         missing = max(self._config.warm_owners, self._wanted) - len(self._idle) - self._starting
-        allowed = self._config.max_trees + 1 - len(self._slots) - self._starting  # one more, for orders to trees that wait
+        allowed = self._config.max_trees + self._wanted - len(self._slots)  # more for orders: they must not wait for a tree to end
         for _ in range(min(missing, allowed, STARTS_AT_ONCE - self._starting)):
             self._starting += 1
             self._spawn(self._start_owner())
@@ -367,6 +370,8 @@ class DirectoryActor:
         if why != "ended":
             self._backlog = True
         self._free(slot)
+        if why in ("idle", "moved"):  # it does not have what it should: somebody else has it, or nobody
+            self._spawn(self._sweep())
 
     def _let_go(self, slot: _Slot, root_id: str) -> None:
         if self._lent.get(root_id) is slot:
@@ -429,8 +434,8 @@ class DirectoryActor:
                 await self._in_thread(self._store.renew, self._config.cluster_id)
                 if renewals % RENEWALS_A_SWEEP == 0:
                     await self._sweep()
-            except BatonError as error:
-                log.warning("the lease could not be renewed: %s", error)
+            except Exception:  # the lease is what keeps other clusters off; the next try may get through
+                log.exception("the lease could not be renewed")
 
     async def _sweep(self) -> None:
         """Find trees whose owner is gone, trees that are due, and trees of dead clusters."""
@@ -464,7 +469,12 @@ class DirectoryActor:
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._spawned_ended)
+
+    def _spawned_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the directory goes on after a fault; the next sweep repairs what it left", exc_info=error)
 
 
 def detached(name: str, namespace: str, pinned_node: str | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ray import cloudpickle
 
+from baton_actors.errors import InvalidInput
 from baton_actors.runtime.packing import resolve
 
 
@@ -61,6 +62,8 @@ def unpack(archive: bytes) -> Path:
     if target.is_dir():
         return target
     target.parent.mkdir(mode=0o700, exist_ok=True)
+    if target.parent.stat().st_uid != os.getuid():
+        raise InvalidInput(str(target.parent), "belongs to another user, so code in it cannot be trusted; remove it, or set TMPDIR")
     partial = Path(tempfile.mkdtemp(dir=target.parent))
     with zipfile.ZipFile(io.BytesIO(archive)) as packed:
         packed.extractall(partial)

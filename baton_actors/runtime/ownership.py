@@ -170,23 +170,23 @@ class Ownership:
         pause = 0.05
         while True:
             try:
-                root_id: str = await self._in_thread(self._store.begin_tree, row, work.group)
+                known: str | None = await self._in_thread(self._store.begin_tree, row, work.group)
                 break
             except BatonError as error:
                 log.warning("tree %s could not be written (%s), trying again", self.root_id, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-                if loaded := await self._take():
-                    self._load(loaded)  # the first try had come through
-                    self._enqueue([Recover(_now())])
-                    self._start_serving()
-                    return self.root_id
-        if root_id != self.root_id:
+        if known is None:
+            self._perform(work)
+        elif (loaded := await self._take()) is not None:  # a try that seemed to fail had come through
+            self._load(loaded)
+            self._enqueue([Recover(_now())])
+        else:  # somebody else's tree: of the same idempotency key, or handed in before by a client that heard no answer
+            self._take_back(work)
             self._close("ended", None)
-            return root_id
-        self._perform(work)
+            return known
         self._start_serving()
-        return root_id
+        return self.root_id
 
     async def take(self) -> bool:
         """Take the tree over as the database holds it; False if it is not ours. `serve` goes on from there."""
@@ -222,6 +222,7 @@ class Ownership:
     def _start_serving(self) -> None:
         self._wake.set()
         self._serving = asyncio.create_task(self._serve())
+        self._serving.add_done_callback(_end_process_on_fault)
 
     # ------------------------------------------------------------ what comes in
 
@@ -622,6 +623,13 @@ class Ownership:
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._loop.run_in_executor(self._executor, function, *arguments)
+
+
+def _end_process_on_fault(serving: asyncio.Task[None]) -> None:
+    """A loop that stops by a fault of ours would leave its tree to nobody; a process that ends is started again and recovers."""
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        log.critical("the command loop failed, this owner starts again", exc_info=error)
+        os._exit(70)
 
 
 def _settle(item: Item, answer: BatonError | None) -> None:

@@ -27,6 +27,7 @@ from baton_actors.errors import InvalidInput
 #: Bytes of all `*.py` files that are taken along, and how many folders are looked into for them.
 ARCHIVE_BYTES = 10 * 1024 * 1024
 ARCHIVE_FOLDERS = 5_000
+_OWN_PACKAGE = Path(__file__).resolve().parents[1]
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "dist-packages"})
 
 
@@ -112,7 +113,7 @@ def sender_roots() -> tuple[Path, ...]:
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script and not _is_installed(script):
         folder = Path(script).resolve().parent
-        if folder not in roots:
+        if folder not in roots and not folder.is_relative_to(_OWN_PACKAGE):
             roots.append(folder)
     return tuple(roots)
 

@@ -60,8 +60,8 @@ class Store:
 
     # ---------------------------------------------------------------- writing
 
-    def begin_tree(self, tree: TreeRow, group: Group, cluster_lease_ms: int = lending.LEASE_MS) -> str:
-        """Write a new tree with its first group, unless its id or its idempotency key is known; the id of the tree that counts.
+    def begin_tree(self, tree: TreeRow, group: Group, cluster_lease_ms: int = lending.LEASE_MS) -> str | None:
+        """Write a new tree with its first group; or nothing, if its id or its idempotency key is known: then the id of that tree.
 
         `tree.lease_until` is not used: the lease begins now, by the database's clock.
         """

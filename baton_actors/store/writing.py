@@ -24,13 +24,13 @@ from baton_actors.store.rows import (
 from baton_actors.store.tables import Now, batons, code, events, trees
 
 
-def begin_tree(connection: Connection, tree: TreeRow, group: Group, lease_ms: int) -> str:
-    """Insert a tree and what its first group holds, unless its id or its idempotency key is known; the id that counts."""
+def begin_tree(connection: Connection, tree: TreeRow, group: Group, lease_ms: int) -> str | None:
+    """Insert a tree and what its first group holds; or nothing, if its id or its idempotency key is known: then that tree's id."""
     values = {**tree_values(asdict(tree)), **_tree_update(group), "lease_until": Now() + lease_ms}
     inserted = _insert(connection, trees).values(values).on_conflict_do_nothing().returning(trees.c.root_id)
     if connection.execute(inserted).first() is not None:
         _write_rows(connection, group)
-        return tree.root_id
+        return None
     same = connection.execute(select(trees.c.root_id).where(trees.c.idempotency_key == tree.idempotency_key)).scalar()
     return tree.root_id if same is None else str(same)
 
