@@ -55,6 +55,7 @@ PASSIVE_WORKERS = frozenset({"human", "external"})
 AGENT = "agent"
 #: Milliseconds since 1970; the year 10889, within what every database and JSON reader holds.
 LATEST_TIME = 2**48
+_RAY_NAMES = {"CPU": "num_cpus", "GPU": "num_gpus", "object_store_memory": "memory"}
 _WORKER = re.compile(r"agent|human|external|code:[0-9a-f]{64}|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -96,7 +97,7 @@ class Budget(Frozen):
     rounds: int | None = Field(None, ge=1)
     tokens: int | None = Field(None, ge=1)
     cost: float | None = Field(None, gt=0, allow_inf_nan=False)
-    seconds: float | None = Field(None, gt=0, allow_inf_nan=False)
+    seconds: float | None = Field(None, gt=0, lt=LATEST_TIME / 1000, allow_inf_nan=False)
 
     def plus(self, more: "Budget") -> "Budget":
         """This budget with the limits of another added; a limit that was absent stays absent."""
@@ -204,11 +205,15 @@ class ChildSpec(Frozen):
     @classmethod
     def _resources_are_amounts(cls, resources: dict[str, Any]) -> dict[str, Any]:
         for name, amount in resources.items():
+            if name in _RAY_NAMES:
+                raise ValueError(f"{name} is Ray's own name for it; write {_RAY_NAMES[name]}")
             if name == "isolate":
                 if not isinstance(amount, bool):
                     raise ValueError(f"isolate is true or false, not {amount!r}")
             elif isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < 1e9:
                 raise ValueError(f"{name} must be a number that is not negative, not {amount!r}")
+            elif (amount > 1 and amount != int(amount)) or round(amount, 4) != amount:
+                raise ValueError(f"{name} must be whole above 1, and have at most four decimals, not {amount!r}")
         return resources
 
 

@@ -41,6 +41,7 @@ from baton_actors.runtime import cluster
 from baton_actors.runtime.directory import About, Placed
 from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.packing import Packing, sender_roots
+from baton_actors.runtime.publication import Found, Page
 from baton_actors.settings import Settings, load_settings, without_password
 from baton_actors.snapshot import Snapshot
 from baton_actors.store import Store
@@ -51,8 +52,10 @@ PATIENCE_SECONDS = 10.0
 ORDER_SECONDS = 120.0
 #: Events read from the database at a time.
 PAGE = 1_000
-#: Seconds between two looks for an owner that is being restarted.
-RESTART_SECONDS = 0.2
+#: Longest pause between two looks for an actor that is being restarted.
+LONGEST_PAUSE_SECONDS = 0.5
+_GONE = Found("gone")
+_MOVED = Page(moved=True)
 
 
 def connect(
@@ -199,7 +202,7 @@ class Client:
             deadline=deadline,
         ).spec(packing.reference)
         submission = Submission(
-            root=_root(spec, channel, _notify(notify)),
+            root=_root(spec, None if channel is None else checked_text(channel, "channel"), _notify(notify)),
             budget=_budget(budget),
             guards=self._settings.guards,
             idempotency_key=None if idempotency_key is None else checked_text(idempotency_key, "idempotency_key"),
@@ -297,7 +300,7 @@ class Client:
             except RayActorError as error:
                 if time.monotonic() > until:
                     raise ClusterUnusable("the directory actor", f"is gone ({type(error).__name__}); 'baton doctor' looks closer") from None
-                time.sleep(RESTART_SECONDS)
+                time.sleep(LONGEST_PAUSE_SECONDS)
             except GetTimeoutError:
                 raise ClusterUnusable(
                     "the directory actor", f"has not answered for {ORDER_SECONDS:g} s; 'baton doctor' looks closer"
@@ -352,38 +355,48 @@ class TreeHandle:
             WaitTimeout: not ended yet; the task goes on.
         """
         until = None if timeout is None else time.monotonic() + timeout
+        pauses = _pauses()
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
-                owner = self._owner or self._client._get(self._client._directory.where.remote(self.id), left)
-                final = None if owner is None else self._client._get(owner.outcome.remote(self.id), left)
+                if self._owner is None:
+                    place = self._client._get(self._client._directory.where.remote(self.id), left)
+                    if place.state == "gone":
+                        root: Baton = self._client._read("baton", self.id)
+                        return root
+                    self._owner = place.value
+                if self._owner is None:
+                    continue
+                found = self._client._get(self._owner.outcome.remote(self.id), left)
             except GetTimeoutError:
                 raise WaitTimeout(self.id, timeout or 0.0) from None
             except RayActorError:
+                found = _GONE
+            if found.state == "here":
+                return Baton.model_validate(found.value)
+            if found.state == "gone":
                 self._owner = None
-                time.sleep(RESTART_SECONDS)
-                continue
-            self._owner = None
-            if final is not None:
-                return Baton.model_validate(final)
-            if owner is None:
-                root: Baton = self._client._read("baton", self.id)
-                return root
+                time.sleep(next(pauses))
 
     async def _result_async(self) -> Any:
+        pauses = _pauses()
         while True:
             try:
-                owner = self._owner or await _answer(self._client._directory.where.remote(self.id))
-                final = None if owner is None else await _answer(owner.outcome.remote(self.id))
+                if self._owner is None:
+                    place = await _answer(self._client._directory.where.remote(self.id))
+                    if place.state == "gone":
+                        return _result(await asyncio.to_thread(self._client._read, "baton", self.id))
+                    self._owner = place.value
+                if self._owner is None:
+                    continue
+                found = await _answer(self._owner.outcome.remote(self.id))
             except RayActorError:
+                found = _GONE
+            if found.state == "here":
+                return _result(Baton.model_validate(found.value))
+            if found.state == "gone":
                 self._owner = None
-                await asyncio.sleep(RESTART_SECONDS)
-                continue
-            self._owner = None
-            if final is not None:
-                return _result(Baton.model_validate(final))
-            if owner is None:
-                return _result(await asyncio.to_thread(self._client._read, "baton", self.id))
+                await asyncio.sleep(next(pauses))
 
     def events(self, after: int = 0) -> "EventStream":
         """Everything after a cursor, then live, up to the event that ends the tree; for `for` and `async for`.
@@ -472,36 +485,56 @@ class EventStream:
 
     def _next_page(self) -> list[Event]:
         """What comes next, as soon as there is anything; nothing once the tree has ended and all was given out."""
+        pauses = _pauses()
         while True:
             try:
-                owner = self._owner or self._client._get(self._client._directory.where.remote(self._tree.id))
-                page = None if owner is None else self._client._get(owner.events.remote(self._tree.id, self.cursor))
+                if self._owner is None:
+                    place = self._client._get(self._client._directory.where.remote(self._tree.id))
+                    if place.state == "gone":
+                        return self._stored()
+                    self._owner = place.value
+                if self._owner is None:
+                    continue
+                page = self._client._get(self._owner.events.remote(self._tree.id, self.cursor))
             except RayActorError:
-                self._owner = None
-                time.sleep(RESTART_SECONDS)
-                continue
-            self._owner = owner
-            if page is not None and page.events:
+                page = _MOVED
+            if page.events:
                 return [Event(*event) for event in page.events]
-            if page is None or page.behind:
-                return self._stored()
-            self._owner = None
+            if page.behind and (stored := self._stored()):
+                return stored
+            if page.moved:
+                self._owner = None
+                time.sleep(next(pauses))
 
     async def _next_page_async(self) -> list[Event]:
+        pauses = _pauses()
         while True:
             try:
-                owner = self._owner or await _answer(self._client._directory.where.remote(self._tree.id))
-                page = None if owner is None else await _answer(owner.events.remote(self._tree.id, self.cursor))
+                if self._owner is None:
+                    place = await _answer(self._client._directory.where.remote(self._tree.id))
+                    if place.state == "gone":
+                        return await asyncio.to_thread(self._stored)
+                    self._owner = place.value
+                if self._owner is None:
+                    continue
+                page = await _answer(self._owner.events.remote(self._tree.id, self.cursor))
             except RayActorError:
-                self._owner = None
-                await asyncio.sleep(RESTART_SECONDS)
-                continue
-            self._owner = owner
-            if page is not None and page.events:
+                page = _MOVED
+            if page.events:
                 return [Event(*event) for event in page.events]
-            if page is None or page.behind:
-                return await asyncio.to_thread(self._stored)
-            self._owner = None
+            if page.behind and (stored := await asyncio.to_thread(self._stored)):
+                return stored
+            if page.moved:
+                self._owner = None
+                await asyncio.sleep(next(pauses))
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between two looks for an owner that has moved or is being restarted: short at first."""
+    pause = 0.02
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
 async def _answer(reference: Any) -> Any:

@@ -13,6 +13,8 @@ from baton_actors.errors import InvalidInput
 
 #: Levels of nesting; `json.loads` of the standard library gives up at about 1,000, PostgreSQL later.
 MAX_DEPTH = 200
+#: Python refuses to write integers of more than 4,300 digits as text; this is some 1,200.
+MAX_INTEGER_BITS = 4_096
 #: Characters of the encoded value. A child result of 13 MB must pass (it is cut where a prompt is made of it).
 MAX_CHARACTERS = 32 * 1024 * 1024
 
@@ -64,8 +66,10 @@ def checked_text(value: str, name: str) -> str:
 def _plain(value: Any, path: str, depth: int, above: set[int]) -> Any:
     """One level of `checked`; bounded by MAX_DEPTH, so recursion is safe. `above` holds the ids of the containers around it."""
     kind = type(value)
-    if value is None or kind is bool or kind is int:
+    if value is None or kind is bool:
         return value
+    if kind is int:
+        return _checked_int(value, path)
     if kind is str:
         return checked_text(value, path)
     if isinstance(value, float):
@@ -84,8 +88,14 @@ def _plain(value: Any, path: str, depth: int, above: set[int]) -> Any:
     if isinstance(value, str):  # StrEnum and other subclasses
         return checked_text(str(value), path)
     if isinstance(value, int):  # IntEnum and other subclasses
-        return int(value)
+        return _checked_int(int(value), path)
     raise InvalidInput(path, f"{kind.__module__}.{kind.__qualname__} is not JSON; {_remedy(value)}")
+
+
+def _checked_int(value: int, path: str) -> int:
+    if value.bit_length() > MAX_INTEGER_BITS:
+        raise InvalidInput(path, f"is an integer of {value.bit_length():,} bits, the limit is {MAX_INTEGER_BITS:,}; pass it as text")
+    return value
 
 
 def _plain_dict(value: dict[Any, Any], path: str, depth: int, above: set[int]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from baton_actors.machine import apply, decide
 from baton_actors.runtime.awakening import awaken_soon
 from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.owner import POLLS, OwnerActor, OwnerConfig
-from baton_actors.runtime.publication import Waiting
+from baton_actors.runtime.publication import Found, Waiting
 from baton_actors.settings import with_own_secret
 from baton_actors.store import Group, Owned, Store, TreeRow
 
@@ -42,6 +42,8 @@ RENEW_SECONDS = 10.0
 RENEWALS_A_SWEEP = 3
 #: Owner actors that are started at the same time; each takes a second of CPU.
 STARTS_AT_ONCE = 2
+#: Seconds in which an owner must have read a tree that it is lent; one that hangs must not hold up the others.
+TAKE_SECONDS = 60.0
 #: Seconds that an owner beyond the warm ones is kept idle.
 SPARE_SECONDS = 30.0
 
@@ -110,6 +112,8 @@ class DirectoryActor:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._owner_came = asyncio.Condition()
         self._begun: asyncio.Task[None] | None = None
+        self._ready = False
+        self._looks = 0
         self._fault: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -124,11 +128,12 @@ class DirectoryActor:
         await asyncio.shield(self._begun)
 
     async def _begin(self) -> None:
-        self._store = Store(with_own_secret(self._config.database))
         pause = 0.1
         while True:
             try:
+                self._store = Store(with_own_secret(self._config.database))
                 await self._in_thread(self._store.upgrade)
+                await self._in_thread(self._store.renew, self._config.cluster_id)
                 await self._find_owners()
                 await self._sweep()
                 break
@@ -140,6 +145,7 @@ class DirectoryActor:
         self._fault = None
         self._spawn(self._keep_lease())
         self._keep_warm()
+        self._ready = True
         self._changed.wake()  # who asked for a tree before the database could be read
 
     async def _find_owners(self) -> None:
@@ -159,6 +165,7 @@ class DirectoryActor:
             status = await self._patiently(slot, "status")
         except RayActorError:
             self._forget(slot)
+            self._spawn(self._sweep())
             return
         slot.known = True
         if status["root_id"] is None:
@@ -178,6 +185,7 @@ class DirectoryActor:
     async def submit(self, submission: Submission) -> Placed:
         """A new tree goes to a warm owner, or into the database until there is room."""
         await self.awaken()
+        submission = submission.dated(time.time_ns() // 1_000_000)  # by the cluster's clock, not the client's
         if self._idle and not self._backlog and len(self._lent) < self._config.max_trees:
             slot = self._idle.pop()
             slot.root_id = submission.root.id
@@ -202,7 +210,7 @@ class DirectoryActor:
             group.add_row(*row)
         group.events.extend(decision.events)
         submission.add_code(group)
-        row_of_tree = submission.row(self._config.cluster_id, None, None, submission.root.created_at)
+        row_of_tree = submission.row(self._config.cluster_id, None, None, wake_at=0)
         known: str | None = await self._until_durable(self._store.begin_tree, row_of_tree, group)
         self._look_for_work()
         return Placed(known or submission.root.id, None)
@@ -224,7 +232,7 @@ class DirectoryActor:
                         return answer
                     if await self._is_foreign(root_id):
                         return NotAllowed(root_id, _FOREIGN)
-            except RayActorError as error:
+            except RayError as error:
                 log.info("order for %s: %s", root_id, error)
             await asyncio.sleep(pause)  # it is being released, or its owner comes back to life
             pause = min(2 * pause, 1.0)
@@ -255,20 +263,23 @@ class DirectoryActor:
         }
 
     @ray.method(concurrency_group="polls")
-    async def where(self, root_id: str) -> ActorHandle[Any] | None:
-        """The owner of a tree, as soon as it has one; None if it has ended."""
-        loop = asyncio.get_running_loop()
-        while True:
-            changed = self._changed.future()
+    async def where(self, root_id: str) -> Found:
+        """The owner of a tree, as soon as it has one; gone: it has ended."""
+
+        async def look() -> Found | None:
             if slot := self._lent.get(root_id):
-                return slot.handle
-            if self._begun is not None and self._begun.done():
-                tree = await loop.run_in_executor(self._executor, self._store.tree, root_id)
-                if tree.status != "open":
-                    return None
-                if tree.cluster_id != self._config.cluster_id:
-                    raise NotAllowed(root_id, _FOREIGN)
-            await changed
+                return Found("here", slot.handle)
+            if not self._ready:
+                return None
+            tree = await asyncio.get_running_loop().run_in_executor(self._executor, self._store.tree, root_id)
+            if tree.status != "open":
+                return Found("gone")
+            if tree.cluster_id != self._config.cluster_id:
+                raise NotAllowed(root_id, _FOREIGN)
+            return None
+
+        found: Found | None = await self._changed.until(look)
+        return found or Found("waiting")
 
     # ------------------------------------------------------------ owners
 
@@ -281,22 +292,27 @@ class DirectoryActor:
             self._spawn(self._start_owner())
 
     async def _start_owner(self) -> None:
+        try:
+            await self._start_one()
+        finally:
+            self._starting -= 1
+        self._keep_warm()
+
+    async def _start_one(self) -> None:
         name = f"{_OWNER_PREFIX}{new_id(time.time_ns() // 1_000_000, os.urandom(10))[3:]}"
-        cores = int(ray.cluster_resources().get("CPU", 1))
+        resources = await asyncio.to_thread(ray.cluster_resources)
+        cores = int(resources.get("CPU", 1))
         config = OwnerConfig(name, self._config.database, self._config.cluster_id, cores)
         handle = owner_class().options(**detached(name, self._config.namespace, self._config.pinned_node)).remote(config)
         slot = _Slot(name, handle)
         self._slots[name] = slot
         try:
-            await handle.status.remote()
+            await self._patiently(slot, "status")
         except RayActorError as error:
             log.warning("owner %s did not start: %s", name, error)
             self._forget(slot)
         else:
             self._free(slot)
-        finally:
-            self._starting -= 1
-            self._keep_warm()
 
     def _free(self, slot: _Slot) -> None:
         slot.root_id = None
@@ -339,15 +355,15 @@ class DirectoryActor:
         if epoch is None:
             self._free(slot)
             return False, None
+        taken, answer = False, None
         try:
-            taken, answer = await slot.handle.take.remote(root_id, epoch, order)
-        except RayActorError:
-            self._spawn(self._meet(slot))  # a restarted one takes what the database gives it
-            raise
-        if taken:
-            self._note_lent(slot, root_id)
-        else:
-            self._free(slot)
+            taking: Any = slot.handle.take.remote(root_id, epoch, order)
+            taken, answer = await asyncio.wait_for(asyncio.wrap_future(taking.future()), TAKE_SECONDS)
+        finally:
+            if taken:
+                self._note_lent(slot, root_id)
+            else:
+                self._spawn(self._meet(slot))  # it holds another, or died, or hangs; a restarted one takes what the database gives it
         return taken, answer
 
     def _note_lent(self, slot: _Slot, root_id: str) -> None:
@@ -395,6 +411,7 @@ class DirectoryActor:
     def _look_for_work(self) -> None:
         """There may be trees that are due: lend them owners, oldest first, unless that is being done."""
         self._backlog = True
+        self._looks += 1
         if not self._filling:
             self._filling = True
             self._spawn(self._fill())
@@ -406,13 +423,16 @@ class DirectoryActor:
                     orphan = self._orphans.pop(0)
                     await self._activate(orphan.root_id, orphan.owner, None)
                     continue
+                looks = self._looks
                 due = await self._until_durable(self._store.due, self._config.cluster_id, 1)
                 if not due:
-                    self._backlog = False
                     await self._set_timer()
+                    if looks != self._looks:
+                        continue  # something came in after the database was asked
+                    self._backlog = False
                     return
                 await self._activate(due[0], None, None)
-        except RayActorError as error:
+        except (RayError, TimeoutError) as error:
             log.warning("lending failed, the next look finds it again: %s", error)
             asyncio.get_running_loop().call_later(1.0, self._look_for_work)
         finally:

@@ -67,7 +67,8 @@ class Run:
 
     Attributes:
         in_flight: attempts by baton id that have not reported an outcome. served: how many it was given in all.
-        started: it has a process. connected: it has made its first call. closing: it was told to end, or is about to be.
+        started: it has a process. connected: it has made its first call. stuck: something in it shows
+        no progress. closing: it was told to end, or is about to be.
         assignments, stops: what the next instructions will say. sent: the last ones given, in case they were lost.
         last_report: number of the last report that is committed.
     """
@@ -78,6 +79,7 @@ class Run:
     served: int = 0
     started: bool = False
     connected: bool = False
+    stuck: bool = False
     closing: bool = False
     assignments: list[dict[str, Any]] = field(default_factory=list)
     stops: list[tuple[str, int]] = field(default_factory=list)
@@ -99,6 +101,9 @@ class Run:
 class Dispatcher:
     """The ready batons of one tree and the runs that take them.
 
+    Attributes:
+        runs: by id. failed_starts: how many processes of a shape in a row ended before their first call.
+
     Args:
         cores: CPUs of the cluster: so many shared runs a tree has at most.
     """
@@ -108,6 +113,7 @@ class Dispatcher:
         self._ready: dict[Shape, deque[str]] = {}
         self._next_id = 1
         self.runs: dict[int, Run] = {}
+        self.failed_starts: dict[Shape, int] = {}
 
     @property
     def idle(self) -> bool:
@@ -121,6 +127,14 @@ class Dispatcher:
     def holder(self, baton_id: str) -> Run | None:
         """The run in which a baton is in flight."""
         return next((run for run in self.runs.values() if baton_id in run.in_flight), None)
+
+    def waits(self, shape: Shape) -> bool:
+        """Whether something is ready for such a process."""
+        return bool(self._ready.get(shape))
+
+    def take_ready(self, shape: Shape) -> list[str]:
+        """Take all that is ready for such a process."""
+        return list(self._ready.pop(shape, ()))
 
     def forget_ready(self) -> None:
         """Drop what waits: the tree was loaded again and will say what is ready."""
@@ -142,7 +156,7 @@ class Dispatcher:
                 self.open(shape)
 
     def _of(self, shape: Shape) -> list[Run]:
-        return [run for run in self.runs.values() if run.shape == shape and not run.closing]
+        return [run for run in self.runs.values() if run.shape == shape and not run.closing and not run.stuck]
 
     def _taker(self, shape: Shape, waiting: int, first: Run | None) -> Run | None:
         """The least busy run that takes one more; none takes more than an equal share, so that all cores get some."""

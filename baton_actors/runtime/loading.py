@@ -84,7 +84,15 @@ def importable(folder: Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path[:] = [entry for entry in sys.path if entry not in roots]
         for name, module in list(sys.modules.items()):
-            if (getattr(module, "__file__", None) or "").startswith(str(folder) + os.sep):
+            if any(place.startswith(str(folder) + os.sep) for place in _places(module)):
                 del sys.modules[name]
+        sys.path[:] = [entry for entry in sys.path if entry not in roots]
+
+
+def _places(module: Any) -> list[str]:
+    """Where a module comes from; a package without `__init__.py` has a path, and no file."""
+    try:
+        return [getattr(module, "__file__", None) or "", *(getattr(module, "__path__", None) or ())]
+    except Exception:  # lazy modules of foreign packages may raise anything when they are looked at
+        return []

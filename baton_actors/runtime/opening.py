@@ -1,7 +1,7 @@
 """How a tree begins: what a client hands in, and the first decision about it."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from baton_actors.baton import Baton, Budget, Guards
@@ -24,6 +24,10 @@ class Submission:
     idempotency_key: str | None = None
     functions: dict[str, bytes] = field(default_factory=dict)
     archive: bytes | None = None
+
+    def dated(self, now: int) -> "Submission":
+        """The same with its birth at another time, milliseconds since 1970."""
+        return replace(self, root=self.root.model_copy(update={"created_at": now, "updated_at": now}))
 
     def tree(self) -> Tree:
         """The tree before its first command."""

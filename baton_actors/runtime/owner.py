@@ -21,7 +21,7 @@ from baton_actors.runtime.awakening import awaken_soon
 from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.ownership import Ownership
 from baton_actors.runtime.processes import RayProcesses
-from baton_actors.runtime.publication import Page
+from baton_actors.runtime.publication import Found, Page
 from baton_actors.runtime.wire import Instructions, Lease, WireReport
 from baton_actors.settings import with_own_secret
 from baton_actors.store import Store
@@ -71,10 +71,12 @@ class OwnerActor:
             return
         self._awake = asyncio.Event()
         few_collections()
-        self._store = Store(with_own_secret(self._config.database))
         loop = asyncio.get_running_loop()
-        while ray.get_runtime_context().was_current_actor_reconstructed:
+        while True:
             try:
+                self._store = Store(with_own_secret(self._config.database))
+                if not ray.get_runtime_context().was_current_actor_reconstructed:
+                    break
                 held = await loop.run_in_executor(self._executor, self._store.retake, self._config.name, os.getpid())
                 if held is not None:
                     ownership = self._own(*held)
@@ -108,7 +110,12 @@ class OwnerActor:
         self._calls["begin"] += 1
         if self._ownership is not None:
             return None
-        return await self._own(submission.root.id, 1).begin(submission, self._config.cluster_id)
+        ownership = self._own(submission.root.id, 1)
+        try:
+            return await ownership.begin(submission, self._config.cluster_id)
+        except BaseException:
+            ownership.abandon()
+            raise
 
     async def take(self, root_id: str, epoch: int, order: tuple[Command, str] | None) -> tuple[bool, BatonError | None]:
         """Take a tree that was lent, perhaps because of a client's command; whether it is ours now, and the command's answer."""
@@ -117,8 +124,12 @@ class OwnerActor:
         if self._ownership is not None:
             return False, None
         ownership = self._own(root_id, epoch)
-        if not await ownership.take():
-            return False, None
+        try:
+            if not await ownership.take():
+                return False, None
+        except BaseException:
+            ownership.abandon()
+            raise
         return True, await ownership.serve(order)
 
     async def released(self, root_id: str) -> str:
@@ -165,11 +176,11 @@ class OwnerActor:
         return await ownership.publication.after(after)
 
     @ray.method(concurrency_group="polls")
-    async def outcome(self, root_id: str) -> dict[str, Any] | None:
-        """The root, once the tree has ended; None: not here any more."""
+    async def outcome(self, root_id: str) -> Found:
+        """The root, once the tree has ended."""
         ownership = self._ownership
         if ownership is None or ownership.root_id != root_id:
-            return None
+            return Found("gone")
         self._calls["outcome"] += 1
         return await ownership.publication.final()
 
@@ -182,7 +193,7 @@ class OwnerActor:
     def _own(self, root_id: str, epoch: int) -> Ownership:
         loop = asyncio.get_running_loop()
         released = self._released[root_id] = loop.create_future()
-        processes = RayProcesses(self._handle, lambda run, cause: ownership.run_ended(run, cause))
+        processes = RayProcesses(self._handle, lambda run, cause, error: ownership.run_ended(run, cause, error))
 
         def let_go(why: str) -> None:
             self._ownership = None

@@ -13,10 +13,10 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from baton_actors.baton import Status
+from baton_actors.baton import ENDED, ErrorKind, Status
 from baton_actors.commands import (
     Checkpoint,
     Command,
@@ -58,6 +58,9 @@ PATIENCE_WINDOWS = 4
 LEAST_PATIENCE_SECONDS = 120.0
 #: Longest pause between two tries to reach the database.
 LONGEST_PAUSE_SECONDS = 5.0
+#: A process that ends before its first call is tried again after so many seconds, then twice and three times as many.
+START_PAUSE_SECONDS = 1.0
+MOST_FAILED_STARTS = 4
 #: Client commands whose answers are remembered, so that one that is repeated is not carried out twice.
 REMEMBERED_COMMANDS = 32
 
@@ -138,7 +141,7 @@ class Ownership:
         self.epoch = epoch
         self._archive: str | None = None
         self._code: dict[str, bytes] = {}
-        self.publication = Publication(0)
+        self.publication = Publication()
         self._owner = owner
         self._store = store
         self._executor = executor
@@ -167,24 +170,21 @@ class Ownership:
         self._carry(work, [self._item([submission.command()])])
         submission.add_code(work.group)
         row = submission.row(cluster_id, self._owner, os.getpid(), None)
-        pause = 0.05
-        while True:
-            try:
-                known: str | None = await self._in_thread(self._store.begin_tree, row, work.group)
-                break
-            except BatonError as error:
-                log.warning("tree %s could not be written (%s), trying again", self.root_id, error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        known: str | None = await self._until_certain(self._store.begin_tree, row, work.group)
         if known is None:
+            self.publication.start(0)
             self._perform(work)
-        elif (loaded := await self._take()) is not None:  # a try that seemed to fail had come through
-            self._load(loaded)
-            self._enqueue([Recover(_now())])
-        else:  # somebody else's tree: of the same idempotency key, or handed in before by a client that heard no answer
-            self._take_back(work)
-            self._close("ended", None)
+            self._start_serving()
+            return self.root_id
+        self._take_back(work)
+        loaded = await self._take()
+        if loaded is None:  # somebody else's tree: of the same idempotency key, or handed in before by a client that heard no answer
+            self.abandon()
             return known
+        self._load(loaded)  # a try that seemed to fail had come through
+        self.publication.start(0)
+        await self._catch_up(loaded.tree.seq)
+        self._enqueue([Recover(_now())])
         self._start_serving()
         return self.root_id
 
@@ -192,15 +192,21 @@ class Ownership:
         """Take the tree over as the database holds it; False if it is not ours. `serve` goes on from there."""
         loaded = await self._take()
         if loaded is None:
-            self._close("moved", None)
+            self.abandon()
             return False
-        self._load(loaded)
         archive = loaded.tree.code.get("archive")
         functions = loaded.tree.code.get("functions", [])
-        code = await self._in_thread(self._store.code, [*functions, archive] if archive else functions)
+        code = await self._until_certain(self._store.code, [*functions, archive] if archive else functions)
         self._set_code({name: code[name] for name in functions}, archive, code.get(archive))
+        self._load(loaded)
+        self.publication.start(loaded.tree.seq)
         self._enqueue([Recover(_now())])
         return True
+
+    def abandon(self) -> None:
+        """Let go of a tree that could not be begun or taken; harmless when it was let go already."""
+        if not self._over:
+            self._close("moved", None)
 
     async def serve(self, first: tuple[Command, str] | None) -> BatonError | None:
         """Begin to work on a tree that was taken, with a client's command if it was taken because of one; its answer."""
@@ -211,8 +217,8 @@ class Ownership:
     def _load(self, loaded: LoadedTree) -> None:
         self._tree = loaded_tree(loaded)
         self._answered = list(loaded.tree.answered)
-        if self.publication.seq == 0:
-            self.publication = Publication(self._tree.seq)
+        stored = set(loaded.tree.code.get("functions", ()))
+        self._code = {name: data for name, data in self._code.items() if name in stored}
 
     def _set_code(self, functions: dict[str, bytes], archive: str | None, archive_bytes: bytes | None) -> None:
         self._code = dict(functions)
@@ -228,7 +234,7 @@ class Ownership:
 
     def order(self, command: Command, command_id: str) -> asyncio.Future[BatonError | None]:
         """Carry out a client's command; None, or why it was refused."""
-        return self._enqueue([command], command_id=command_id)
+        return self._enqueue([replace(command, at=_now())], command_id=command_id)  # no two machines' clocks are compared
 
     async def report(self, lease: Lease, number: int, reports: list[WireReport]) -> bool:
         """Reports of a run; True when they are committed, False if the tree is not here any more."""
@@ -267,20 +273,35 @@ class Ownership:
             self._linger(run)
         return await poll
 
-    def run_ended(self, run: Run, cause: LossCause | None) -> None:
+    def run_ended(self, run: Run, cause: LossCause | None, error: str = "") -> None:
         """A run's process is gone, by its own end (None) or otherwise; what it had in flight is lost."""
         if self._over or self._dispatcher.runs.pop(run.id, None) is None:
             return
         self._polls.pop(run.id, None)
-        at = _now()
-        alone = run.alone
+        at, alone = _now(), run.alone
         if run.in_flight:
-            commands = [Lose(at, baton_id, flight.attempt, cause or "owner", alone) for baton_id, flight in run.in_flight.items()]
-            self._enqueue(list(commands))
-        elif not run.connected:
-            self._loop.call_later(1.0, self._wake.set)  # it could not even start: not again at once
-        else:
+            self._enqueue([Lose(at, baton_id, flight.attempt, cause or "owner", alone) for baton_id, flight in run.in_flight.items()])
+        if run.connected:
+            self._dispatcher.failed_starts.pop(run.shape, None)
             self._wake.set()
+        elif cause == "process":
+            self._start_failed(run, error)
+        else:
+            self._loop.call_later(START_PAUSE_SECONDS, self._wake.set)
+
+    def _start_failed(self, run: Run, error: str) -> None:
+        """A process that ends before its first call: tried again, not at once, and not for ever."""
+        failed = self._dispatcher.failed_starts.get(run.shape, 0) + 1
+        self._dispatcher.failed_starts[run.shape] = failed
+        if failed < MOST_FAILED_STARTS:
+            self._loop.call_later(START_PAUSE_SECONDS * failed, self._wake.set)
+            return
+        self._dispatcher.failed_starts.pop(run.shape)
+        first = (error.strip() or "its process ended before it could begin").splitlines()[0]
+        for baton_id in self._dispatcher.take_ready(run.shape):
+            at, attempt = _now(), self._tree.nodes[baton_id].baton.attempt + 1
+            reason = f"no process could be started for it, {MOST_FAILED_STARTS} times: {first}"
+            self._enqueue([Start(at, baton_id), Fail(at, baton_id, attempt, reason, ErrorKind.CRASHED)])
 
     def _enqueue(
         self, commands: list[Command], *, functions: dict[str, bytes] | None = None, command_id: str | None = None
@@ -322,7 +343,7 @@ class Ownership:
             try:
                 self._carry(work, items)
                 if not work.empty:
-                    work.group.release = any(isinstance(effect, End) for effect in work.effects)
+                    work.group.release = self._has_ended
                     await self._in_thread(self._store.commit, self.root_id, self.epoch, work.group)
                 break
             except Moved:
@@ -331,6 +352,7 @@ class Ownership:
                 log.exception("tree %s: cannot decide %s", self.root_id, fault.item.commands)
                 fault.item.answer.set_exception(fault.__cause__ or fault)
                 self._take_back(work)
+                await asyncio.sleep(pause)
                 items = await self._reload([item for item in items if item is not fault.item])
             except BatonError as error:  # doubt of any kind: only the database knows the state now
                 log.warning("tree %s: commit failed or is in doubt (%s: %s), loading it again", self.root_id, type(error).__name__, error)
@@ -372,6 +394,11 @@ class Ownership:
             work.group.tree["answered"] = self._answered
         return None
 
+    @property
+    def _has_ended(self) -> bool:
+        """Whether the root stands ended: a retry in the same group may have re-opened it again."""
+        return self._tree.root.baton.status in ENDED
+
     def _decide(self, work: Work, command: Command) -> bool:
         """One command, made true in memory; whether anything came of it."""
         decision = decide(self._tree, command)
@@ -390,7 +417,6 @@ class Ownership:
                     self._dispatcher.ready(baton_id, shape_of(node.baton, node.alone))
                 case End(status):
                     group.tree["status"] = str(status)
-                    work.effects.append(effect)
                 case Stop(baton_id) if run := self._dispatcher.holder(baton_id):
                     self._remove(work, run, baton_id)
                     work.effects.append(effect)
@@ -437,18 +463,15 @@ class Ownership:
             run.assignments.append(assignment)
             if run.connected:
                 self._sign_of_life(run.in_flight[baton_id])
-        ended: Status | None = None
         for effect in work.effects:
             match effect:
                 case Stop(baton_id, attempt):
                     self._tell_to_stop(work, baton_id, attempt)
                 case Wake(baton_id, at):
                     self._set_alarm(baton_id, at)
-                case End(status):
-                    ended = status
         for item, answer in work.answers:
             _settle(item, answer)
-        if ended is not None:
+        if work.group.release:
             self._close("ended", self._tree.root.baton.model_dump(mode="json"))
             return
         self._instruct_runs()
@@ -457,22 +480,32 @@ class Ownership:
         for run, landed, flight in work.landed:
             if landed == baton_id and flight.attempt == attempt:
                 run.stops.append((baton_id, attempt))
-                if run.shape.fresh:
+                if run.alone:  # the next one must not share the process with what may not listen
                     run.closing = True
                     self._loop.call_later(ISOLATED_GRACE_SECONDS, self._processes.kill, run)
 
     def _instruct_runs(self) -> None:
         for run in list(self._dispatcher.runs.values()):
             if not run.started:
-                run.started = True
-                self._processes.start(run, Lease(self.root_id, self.epoch, run.id), self._next_instructions(run))
-            elif run.id in self._polls:
-                if run.shape.fresh and run.served and not run.in_flight:
-                    run.closing = True
+                self._start_process(run)
+                continue
+            if not run.in_flight and (run.stuck or (run.shape.fresh and run.served)) and not run.closing:
+                run.closing = True
+                if run.id not in self._polls:
+                    self._loop.call_later(END_GRACE_SECONDS, self._processes.kill, run)  # it may never ask for instructions again
+            if run.id in self._polls:
                 if run.has_news:
                     self._polls.pop(run.id).set_result(self._next_instructions(run))
                 elif not run.in_flight:
                     self._linger(run)
+
+    def _start_process(self, run: Run) -> None:
+        run.started = True
+        try:
+            self._processes.start(run, Lease(self.root_id, self.epoch, run.id), self._next_instructions(run))
+        except Exception as error:  # Ray refuses what a baton asks for, in many ways
+            log.warning("tree %s: a process of %s cannot be started: %s", self.root_id, run.shape, error)
+            self._loop.call_soon(self.run_ended, run, "process", str(error))
 
     def _next_instructions(self, run: Run) -> Instructions:
         code = {name: data for name, data in self._code.items() if name not in run.known_code} if run.assignments else {}
@@ -489,6 +522,9 @@ class Ownership:
 
     def _end_if_idle(self, run: Run, served: int) -> None:
         if self._over or run.closing or run.in_flight or run.served != served or run.id not in self._polls:
+            return
+        if self._dispatcher.waits(run.shape):
+            self._linger(run)  # a slow commit holds up what it is about to be given
             return
         run.closing = True
         self._polls.pop(run.id).set_result(self._next_instructions(run))
@@ -523,6 +559,8 @@ class Ownership:
         flights = [(run, id, flight) for run in self._dispatcher.runs.values() for id, flight in run.in_flight.items() if flight.since]
         stuck = [(run, id, flight) for run, id, flight in flights if (flight.since or now) + flight.patience <= now]
         if stuck:
+            for run, _, _ in stuck:
+                run.stuck = True
             self._enqueue([Lose(_now(), baton_id, flight.attempt, "stuck", run.alone) for run, baton_id, flight in stuck])
         ends = [(flight.since or now) + flight.patience for _, _, flight in flights]
         if later := [end for end in ends if end > now]:
@@ -535,12 +573,19 @@ class Ownership:
         first = min((at for _, at in self._alarms), default=None)
         if first is not None and first - _now() < 1000 * HIBERNATE_SECONDS:
             return
+        group = Group(release=True, wake_in=None if first is None else max(0, first - _now()))
         try:
-            await self._in_thread(self._store.commit, self.root_id, self.epoch, Group(tree={"wake_at": first}, release=True))
-        except BatonError:
-            self._enqueue([])  # looked at again, and loaded again if the tree has gone
-            return
-        self._close("hibernated", None)
+            await self._in_thread(self._store.commit, self.root_id, self.epoch, group)
+        except Moved:
+            self._depose()
+        except BatonError as error:
+            log.warning("tree %s: giving it back failed or is in doubt (%s), loading it again", self.root_id, error)
+            await asyncio.sleep(LONGEST_PAUSE_SECONDS * random.uniform(0.1, 0.2))
+            self._queue[:0] = await self._reload([])
+            if not self._over:
+                self._wake.set()
+        else:
+            self._close("hibernated", None)
 
     # ------------------------------------------------------------ doubt and ends
 
@@ -559,35 +604,38 @@ class Ownership:
 
     async def _reload(self, items: list[Item]) -> list[Item]:
         """Read the tree again, as often as it takes; the items to be decided again, recovery last."""
-        pause = 0.05
-        while True:
-            try:
-                loaded = await self._take()
-                if loaded is None:
-                    await self._let_go()
-                    return items
-                self._load(loaded)
-                await self._catch_up(loaded.tree.seq)
-                break
-            except BatonError as error:
-                log.warning("tree %s cannot be read (%s), trying again", self.root_id, error)
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        loaded = await self._take()
+        if loaded is None:
+            await self._let_go()
+            return items
+        self._load(loaded)
+        await self._catch_up(loaded.tree.seq)
+        self._stop_what_is_over()
         known = frozenset((id, flight.attempt) for run in self._dispatcher.runs.values() for id, flight in run.in_flight.items())
-        again = [item for item in items if not any(isinstance(command, Recover) for command in item.commands)]
+        # What was lost with a run that has gone is found by recovery; its attempt's number may be given out again.
+        again = [item for item in items if not any(isinstance(command, Recover | Lose) for command in item.commands)]
         return [*again, self._item([Recover(_now(), known)])]
+
+    def _stop_what_is_over(self) -> None:
+        """A doubtful commit that came through may have ended what still runs: its runs are told now."""
+        for run in self._dispatcher.runs.values():
+            for baton_id, flight in list(run.in_flight.items()):
+                baton = self._tree.nodes[baton_id].baton
+                if (baton.status, baton.attempt) != (Status.RUNNING, flight.attempt):
+                    del run.in_flight[baton_id]
+                    run.stops.append((baton_id, flight.attempt))
 
     async def _catch_up(self, seq: int) -> None:
         """Publish what a doubtful commit made durable after all."""
         while self.publication.seq < seq:
-            self.publication.publish(await self._in_thread(self._store.events, self.root_id, self.publication.seq, 1_000))
+            self.publication.publish(await self._until_certain(self._store.events, self.root_id, self.publication.seq, 1_000))
 
     async def _let_go(self) -> None:
         """The tree is not ours: either our ending commit came through after all, or we were deposed."""
-        row = await self._in_thread(self._store.tree, self.root_id)
+        row = await self._until_certain(self._store.tree, self.root_id)
         if row.epoch == self.epoch and row.status != "open":
             await self._catch_up(row.seq)
-            root = await self._in_thread(self._store.baton, self.root_id)
+            root = await self._until_certain(self._store.baton, self.root_id)
             self._close("ended", root.model_dump(mode="json"))
         else:
             self._depose()
@@ -618,8 +666,21 @@ class Ownership:
         self._released(why)
 
     async def _take(self) -> LoadedTree | None:
-        loaded: LoadedTree | None = await self._in_thread(self._store.take, self.root_id, self._owner, self.epoch, os.getpid())
+        loaded: LoadedTree | None = await self._until_certain(self._store.take, self.root_id, self._owner, self.epoch, os.getpid())
         return loaded
+
+    async def _until_certain(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call the store as often as it takes to know what it did; what is called here may be done twice."""
+        pause = 0.05
+        while True:
+            try:
+                return await self._in_thread(function, *arguments)
+            except NotFound:
+                raise
+            except BatonError as error:
+                log.warning("tree %s: %s, trying again", self.root_id, error)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._loop.run_in_executor(self._executor, function, *arguments)

@@ -26,7 +26,7 @@ class RayProcesses:
         owner: handle of the owner actor, which the runs report to. ended: told when a run's process has ended.
     """
 
-    def __init__(self, owner: ActorHandle[Any], ended: Callable[[Run, LossCause | None], None]) -> None:
+    def __init__(self, owner: ActorHandle[Any], ended: Callable[[Run, LossCause | None, str], None]) -> None:
         self._owner = owner
         self._ended = ended
         self._tasks: dict[int, ray.ObjectRef[None]] = {}
@@ -54,7 +54,7 @@ class RayProcesses:
     def _task_ended(self, run: Run, future: "asyncio.Future[None]") -> None:
         self._tasks.pop(run.id, None)
         error = None if future.cancelled() else future.exception()
-        self._ended(run, _cause(error))
+        self._ended(run, _cause(error), "" if error is None else str(error))
 
 
 def _cause(error: BaseException | None) -> LossCause | None:

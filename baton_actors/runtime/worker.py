@@ -6,6 +6,7 @@ it holds one call for instructions. It never decides anything about a baton.
 
 import asyncio
 import inspect
+import os
 import threading
 import traceback
 from collections.abc import Callable
@@ -29,13 +30,18 @@ from baton_actors.runtime.wire import Instructions, Lease, WireReport, read_assi
 
 #: Seconds between two tries of a call that the owner's node could not take; the task ends with its owner's process anyway.
 RESEND_SECONDS = 0.2
+#: Seconds that a worker may ask to wait before it is retried: 30 days.
+LONGEST_WAIT_SECONDS = 30 * 86_400.0
 #: Reports that go in one call at most: one commit should not keep the others waiting.
 REPORTS_A_CALL = 1_000
 
 
 def run_assignments(owner: ActorHandle[Any], lease: Lease, first: Instructions, archive: tuple[str, Any] | None) -> None:
     """The body of the Ray task. `archive` is the hash of the tree's modules and a reference to their bytes."""
-    asyncio.run(WorkerRun(owner, lease, _unpacked(archive)).main(first))
+    run = WorkerRun(owner, lease, _unpacked(archive))
+    asyncio.run(run.main(first))
+    if run.busy:
+        os._exit(0)  # functions of a tree that is gone still run in threads, and Ray would give this process to another tree
 
 
 def _unpacked(archive: tuple[str, Any] | None) -> Path | None:
@@ -60,6 +66,11 @@ class WorkerRun:
         self._outbox_lock = threading.Lock()
         self._moved = False
         self._finishing = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything still runs."""
+        return bool(self._at_work)
 
     async def main(self, first: Instructions) -> None:
         """Work until told to end."""
@@ -157,7 +168,7 @@ class WorkerRun:
         try:
             match outcome:
                 case Completed():
-                    return ("completed", baton.id, baton.attempt, checked(outcome.value, "result"), outcome.partial)
+                    return ("completed", baton.id, baton.attempt, checked(outcome.value, "result"), bool(outcome.partial))
                 case Failed():
                     return _failed_report(baton, outcome)
                 case HandedOver():
@@ -222,7 +233,7 @@ async def _awaited(value: Any) -> Any:
 def _failure(baton: Baton, error: BaseException) -> Failed:
     """What an exception means: the task failed, retryably if it is `Retry` or a class that the constraints name."""
     if isinstance(error, Retry):
-        return Failed(error.why, retryable=True, after=error.after)
+        return Failed(str(error.why), retryable=True, after=error.after)
     retry_on = set(baton.constraints.retry_on)
     names = {name for each in type(error).__mro__ for name in (each.__name__, f"{each.__module__}.{each.__qualname__}")}
     return Failed(_described(error), retryable=not retry_on.isdisjoint(names))
@@ -242,4 +253,9 @@ def _described(error: BaseException) -> str:
 
 def _failed_report(baton: Baton, failed: Failed) -> WireReport:
     error = str(failed.error).encode("utf-8", "replace").decode().replace("\x00", "\\x00")[:ERROR_CHARACTERS]
-    return ("failed", baton.id, baton.attempt, error, ErrorKind(failed.kind).value, failed.retryable, failed.after)
+    try:
+        after = None if failed.after is None else min(max(0.0, float(failed.after)), LONGEST_WAIT_SECONDS)
+    except (TypeError, ValueError):
+        after = None  # not a number of seconds: the backoff decides
+    kind = failed.kind if failed.kind in set(ErrorKind) else ErrorKind.ERROR
+    return ("failed", baton.id, baton.attempt, error, ErrorKind(kind).value, bool(failed.retryable), after)

@@ -16,7 +16,7 @@ class Group:
     Attributes:
         created: whole batons by id, parents before children. changed: what changed of others, by id.
         events: in order of seq. tree: columns of `trees` to set (`status wake_at budget code answered`).
-        release: the owner gives the tree back with this transaction.
+        release: the owner gives the tree back with this transaction; wake_in: it is due again in so many milliseconds, None: never.
         code: functions and packages by hash, as (kind, bytes); a hash that is known already is left as it is.
     """
 
@@ -25,6 +25,7 @@ class Group:
     events: list[Event] = field(default_factory=list)
     tree: dict[str, Any] = field(default_factory=dict)
     release: bool = False
+    wake_in: int | None = None
     code: dict[str, tuple[str, bytes]] = field(default_factory=dict)
 
     def add_row(self, id: str, created: bool, values: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from baton_actors.errors import Moved
-from baton_actors.store import bulk
+from baton_actors.store import bulk, lending
 from baton_actors.store.group import Group
 from baton_actors.store.records import TreeRow
 from baton_actors.store.rows import (
@@ -31,18 +31,22 @@ def begin_tree(connection: Connection, tree: TreeRow, group: Group, lease_ms: in
     if connection.execute(inserted).first() is not None:
         _write_rows(connection, group)
         return None
+    if tree.idempotency_key is None:
+        return tree.root_id
     same = connection.execute(select(trees.c.root_id).where(trees.c.idempotency_key == tree.idempotency_key)).scalar()
     return tree.root_id if same is None else str(same)
 
 
 def commit(connection: Connection, root_id: str, epoch: int, group: Group) -> None:
-    """Write a group.
+    """Write a group, and renew the tree's lease: a row that is always busy would escape the directory's renewal.
 
     Raises:
         Moved: the tree has another epoch by now; nothing was written.
     """
     values = _tree_update(group)
-    fence = update(trees).where(trees.c.root_id == root_id, trees.c.epoch == epoch).values(values or {"epoch": epoch})
+    fence = (
+        update(trees).where(trees.c.root_id == root_id, trees.c.epoch == epoch).values({**values, "lease_until": Now() + lending.LEASE_MS})
+    )
     if not connection.execute(fence).rowcount:
         raise Moved(root_id, epoch)
     _write_rows(connection, group)
@@ -59,7 +63,8 @@ def _tree_update(group: Group) -> dict[str, Any]:
     if group.events:
         values["seq"] = group.events[-1].seq
     if group.release:
-        values |= {"owner": None, "owner_pid": None}
+        wake_at = None if group.wake_in is None else Now() + group.wake_in
+        values |= {"owner": None, "owner_pid": None, "wake_at": wake_at}
     return values
 
 

@@ -45,7 +45,7 @@ def test_a_hundred_sleeping_children_cause_no_call_and_no_sql_but_the_lease(
 
 
 def owner_of(client: Client, tree: baton.TreeHandle) -> Any:
-    return ray.get(client._directory.where.remote(tree.id))
+    return ray.get(client._directory.where.remote(tree.id)).value
 
 
 def calls_between(before: dict[str, Any], after: dict[str, Any]) -> dict[str, int]:
