@@ -163,9 +163,14 @@ def waiting_for(answer: Path) -> list[str]:
 def ray_folder() -> Iterator[str]:
     """A folder for Ray's sessions, empty of living processes at the end. Short: a socket's path has 107 characters at most."""
     folder = tempfile.mkdtemp(prefix="baton-")
-    yield folder
-    wait_for(lambda: not processes_of(folder))
-    shutil.rmtree(folder)
+    try:
+        yield folder
+    finally:
+        for pid, command in processes_of(folder).items():
+            if "baton_actors.cli" in command:  # of a test that failed
+                os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not processes_of(folder))
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
