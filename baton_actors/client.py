@@ -15,23 +15,16 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from typing import Any
 
 import ray
-from pydantic import ValidationError
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from baton_actors.baton import (
-    AGENT,
     Baton,
     BreakdownPolicy,
-    Budget,
-    Child,
-    ChildSpec,
     ErrorKind,
     Notify,
     OnChildFailure,
     Status,
-    first_fault,
-    root_id,
 )
 from baton_actors.commands import Answer, Cancel, Command, Release, Retry
 from baton_actors.errors import BatonCancelled, BatonError, BatonFailed, ClusterUnusable, DatabaseUnusable, InvalidInput, WaitTimeout
@@ -40,11 +33,13 @@ from baton_actors.jsonable import checked, checked_text
 from baton_actors.runtime import cluster
 from baton_actors.runtime.directory import About, Placed
 from baton_actors.runtime.opening import Submission
-from baton_actors.runtime.packing import Packing, sender_roots
+from baton_actors.runtime.preparing import checked_budget, prepared
 from baton_actors.runtime.publication import Found, Page
 from baton_actors.settings import Settings, load_settings, without_password
 from baton_actors.snapshot import Snapshot
 from baton_actors.store import Store
+
+__all__ = ["Client", "EventStream", "TreeHandle", "connect", "prepared"]
 
 #: Seconds that a client waits for a database or an actor that comes back, before it says so.
 PATIENCE_SECONDS = 10.0
@@ -177,18 +172,14 @@ class Client:
         Raises:
             InvalidInput: names what cannot be used; nothing was written.
         """
-        if worker is None or worker == AGENT:
-            why = "name one: a function of (baton, ctx), or 'module:function'; the model's agent is not part of this version"
-            raise InvalidInput("worker", why)
-        packing = Packing(sender_roots())
-        checked_worker = packing.worker(worker)
-        spec = Child(
+        task = prepared(
+            self._settings,
             goal,
-            context,
+            context=context,
             tools=tools,
             prompt=prompt,
-            worker=checked_worker,
-            model=model or self._settings.model,
+            worker=worker,
+            model=model,
             max_rounds=max_rounds,
             timeout_hint=timeout_hint,
             breakdown=breakdown,
@@ -196,20 +187,20 @@ class Client:
             max_retries=max_retries,
             retry_on=retry_on,
             resources=resources,
-            result_type=result_type,
+            channel=channel,
+            notify=notify,
             hold=hold,
             not_before=not_before,
             deadline=deadline,
-        ).spec(packing.reference)
-        submission = Submission(
-            root=_root(spec, None if channel is None else checked_text(channel, "channel"), _notify(notify)),
-            budget=_budget(budget),
-            guards=self._settings.guards,
-            idempotency_key=None if idempotency_key is None else checked_text(idempotency_key, "idempotency_key"),
-            functions=packing.functions,
-            archive=packing.archive,
+            idempotency_key=idempotency_key,
+            budget=budget,
+            result_type=result_type,
         )
-        placed: Placed = self._ask("submit", submission)
+        return self.hand_in(task)
+
+    def hand_in(self, task: Submission) -> "TreeHandle":
+        """Hand in a task that `prepared` made; the second half of `submit`."""
+        placed: Placed = self._ask("submit", task)
         return TreeHandle(self, placed.root_id, placed.owner)
 
     def map(self, goals: Iterable[str], **fields: Any) -> Iterator[Any]:
@@ -430,7 +421,7 @@ class TreeHandle:
         Raises:
             NotAllowed: it has not failed, or what stands above it has gone on.
         """
-        self._client._order(self.id, Retry(_now(), baton_id or self.id, _budget(budget)))
+        self._client._order(self.id, Retry(_now(), baton_id or self.id, checked_budget(budget)))
 
     def answer(self, baton_id: str, value: Any) -> None:
         """Answer a baton that waits for a human or an outside system; the same answer twice is harmless.
@@ -548,33 +539,6 @@ async def _answer(reference: Any) -> Any:
 def _cause(error: RayTaskError) -> Exception:
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, BatonError) else error
-
-
-def _root(spec: ChildSpec, channel: str | None, notify: Notify) -> Baton:
-    now = _now()
-    id = root_id(now, secrets.token_bytes(10))
-    fields = {**dict(spec), "worker": spec.worker or AGENT}
-    return Baton(id=id, root_id=id, created_at=now, updated_at=now, channel=channel, notify=notify, **fields)
-
-
-def _notify(notify: Notify | bool | None) -> Notify:
-    match notify:
-        case None | False | "off":
-            return "off"
-        case True | "final":
-            return "final"
-        case "progress":
-            return "progress"
-        case _:
-            raise InvalidInput("notify", f"{notify!r} is none of off, final, progress")
-
-
-def _budget(budget: Mapping[str, Any] | None) -> Budget:
-    try:
-        return Budget.model_validate(dict(budget or {}))
-    except ValidationError as error:
-        fault = first_fault(error)
-        raise InvalidInput(f"budget {fault.what}", fault.why) from None
 
 
 def _result(root: Baton) -> Any:

@@ -50,7 +50,7 @@ def _global_options(
 
 
 def execute(arguments: Sequence[str]) -> int:
-    """Run one command; the exit code. An error is one line on standard error, never a traceback (but see BATON_TRACEBACK)."""
+    """Run one command; the exit code. An error is one line on standard error, never a traceback."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal or a pipe that is not UTF-8 gets \\u escapes instead of an exception.
         if hasattr(stream, "reconfigure"):
@@ -63,10 +63,11 @@ def execute(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BatonError as error:
-        _say_error(str(error), error)
+        say(f"error: {harmless(str(error))}")
         return exit_code_of(error)
     except Exception as error:
-        _say_error(f"{type(error).__name__}: {error}; BATON_TRACEBACK=1 shows where", error)
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        say(f"error: {harmless(f'{type(error).__name__}: {error}')} ({at.filename}:{at.lineno}); please report it, this is a fault of ours")
         return 1
     return outcome if isinstance(outcome, int) else 0
 
@@ -92,9 +93,3 @@ def _usage(error: typer.TyperException) -> str:
         return text
     command = getattr(getattr(error, "ctx", None), "command_path", "baton")
     return f"error: {harmless(text).rstrip('.')}; see '{command} --help'"
-
-
-def _say_error(text: str, error: Exception) -> None:
-    if os.environ.get("BATON_TRACEBACK"):
-        traceback.print_exception(error)
-    say(f"error: {harmless(text)}")

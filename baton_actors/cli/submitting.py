@@ -11,6 +11,7 @@ from baton_actors.cli.output import print_json, print_result, print_text, say, s
 from baton_actors.cli.painting import Followed, ended, outcome
 from baton_actors.display import headline
 from baton_actors.errors import BatonCancelled, BatonFailed, NotAllowed, WaitTimeout
+from baton_actors.settings import load_settings
 
 if TYPE_CHECKING:
     from baton_actors.client import Client, TreeHandle
@@ -30,14 +31,15 @@ def run(task: dict[str, Any], timeout: Timeout = None, as_json: AsJson = False, 
 
     Ctrl-C cancels it. A private Ray is started unless RAY_ADDRESS names one or 'ray start' started one here.
     """
-    from baton_actors.client import connect
+    from baton_actors.client import connect, prepared
 
     with status_line() as progress:
+        wanted = prepared(load_settings(database_url=database_url), **task)  # what is wrong with it is said before Ray is started
         client = connect(database_url=database_url, progress=progress)
     with client:
         if client.private:
             _tell_of_unfinished(database_url)
-        tree = client.submit(**task)
+        tree = client.hand_in(wanted)
         return _awaited(client, tree, timeout, as_json)
 
 
@@ -50,12 +52,13 @@ def submit(
     """Hand a task to a running cluster.
 
     Its id is printed; 'baton watch ID' follows it."""
-    from baton_actors.client import connect
+    from baton_actors.client import connect, prepared
 
     with status_line() as progress:
+        wanted = prepared(load_settings(database_url=database_url), **task, hold=hold)
         client = connect(database_url=database_url, start=False, progress=progress)
     with client:
-        tree = client.submit(**task, hold=hold)
+        tree = client.hand_in(wanted)
         if as_json:
             print_json({"id": tree.id})
         else:

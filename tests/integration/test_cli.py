@@ -44,6 +44,9 @@ FINE = ["--worker", "workers:fine"]
 DIGEST = "baton_actors.examples.digest:digest"
 
 WORKERS = """
+import asyncio
+from pathlib import Path
+
 print("imported")
 number = 3
 
@@ -52,6 +55,14 @@ def fine(baton, ctx):
 
 def lonely(baton):
     return 1
+
+async def ticking(baton, ctx):
+    # tells of its progress until there is an answer
+    answer = Path(baton.context["file"])
+    while not answer.exists():
+        ctx.checkpoint(None)
+        await asyncio.sleep(0.1)
+    return answer.read_text()
 """
 
 
@@ -547,18 +558,18 @@ def joined(terminal: Shell, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def test_a_submitted_tree_outlives_its_watcher_and_its_result_is_watched_later(joined: Shell, tmp_path: Path) -> None:
     answer = tmp_path / "answer.txt"
-    submitted = joined.runs("submit", *waiting_for(answer))
+    submitted = joined.runs("submit", "tick", "--worker", "workers:ticking", "--context", json.dumps({"file": str(answer)}))
     id = submitted.out.strip()
     assert submitted.code == 0, submitted.err
     watching = joined.starts("watch", id)
-    watching.says("started     part")
+    watching.says("progress    tick")
     watching.interrupt()
     done = watching.end()
     assert (done.code, done.out) == (130, "")
     assert f"no longer watching; {id} goes on" in done.err
     assert joined.tree(id).status == "open"
     answer.write_text("here")
-    assert joined.runs("watch", id).json == ["here", "here"]
+    assert joined.runs("watch", id).out == "here\n"
 
 
 def test_a_cancelled_run_exits_with_3_and_can_be_started_again(joined: Shell, tmp_path: Path) -> None:
