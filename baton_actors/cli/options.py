@@ -1,6 +1,5 @@
 """Options that several commands share, and the text forms of structured ones."""
 
-import importlib
 import inspect
 import json
 import sys
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 
 from baton_actors.baton import AGENT, PASSIVE_WORKERS, BreakdownPolicy, Budget, Child, Notify, OnChildFailure, first_fault
 from baton_actors.errors import InvalidInput
+from baton_actors.references import check_signature, resolve
 from baton_actors.settings import load_settings
 
 DatabaseUrl = Annotated[
@@ -141,29 +141,14 @@ def _worker(reference: str | None) -> str:
     """The reference, if it leads to a function of (baton, ctx): said now and not after the start of Ray."""
     if reference is None or reference == AGENT:
         raise InvalidInput("--worker", _NO_AGENT)
-    if reference in PASSIVE_WORKERS or reference.startswith("code:") or ":" not in reference:
+    if reference in PASSIVE_WORKERS or reference.startswith("code:"):
         return reference
-    function = _named(reference)
-    if not callable(function):
-        raise InvalidInput("--worker", f"{reference!r} is {type(function).__name__}, not a function")
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError:
-        raise InvalidInput("--worker", f"{reference!r} must take two arguments, (baton, ctx)") from None
-    except ValueError:  # a builtin that does not tell
-        pass
-    return reference
-
-
-def _named(reference: str) -> Any:
-    module, _, name = reference.partition(":")
     try:
         with redirect_stdout(sys.stderr):  # what a module prints while it is imported is no data
-            return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInput("--worker", f"{reference!r} leads to nothing: {error} (looked for here and in what is installed)") from None
-    except (Exception, SystemExit) as error:  # the user's code, which may raise anything
-        raise InvalidInput("--worker", f"{reference!r}: importing {module!r} failed: {type(error).__name__}: {error}") from None
+            check_signature(resolve(reference)[1], reference)
+    except InvalidInput as error:
+        raise InvalidInput("--worker", error.why) from None
+    return reference
 
 
 def _context(given: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any
 from ray import cloudpickle
 
 from baton_actors.errors import InvalidInput
-from baton_actors.runtime.packing import resolve
+from baton_actors.references import resolve
 
 
 class Loader:

@@ -7,8 +7,6 @@ A tree must outlive the job, the notebook and the folder it came from, on nodes 
 import contextlib
 import functools
 import hashlib
-import importlib
-import inspect
 import io
 import os
 import sys
@@ -23,6 +21,7 @@ from ray import cloudpickle
 
 from baton_actors.baton import AGENT, PASSIVE_WORKERS
 from baton_actors.errors import InvalidInput
+from baton_actors.references import check_signature, resolve
 
 #: Bytes of all `*.py` files that are taken along, and how many folders are looked into for them.
 ARCHIVE_BYTES = 10 * 1024 * 1024
@@ -59,13 +58,13 @@ class Packing:
             return work
         if isinstance(work, str):
             module, function = resolve(work)
-            _check_signature(function, work)
+            check_signature(function, work)
             if _is_travelling(module) and _root_of(module, self._roots) is not None:
                 self._take_roots()
             return work
         if not callable(work):
             raise InvalidInput("worker", f"{work!r} is neither a name nor something that can be called")
-        _check_signature(work, getattr(work, "__qualname__", repr(work)))
+        check_signature(work, getattr(work, "__qualname__", repr(work)))
         return self.reference(work)
 
     def reference(self, function: Callable[..., Any]) -> str:
@@ -116,40 +115,6 @@ def sender_roots() -> tuple[Path, ...]:
         if folder not in roots and not folder.is_relative_to(_OWN_PACKAGE):
             roots.append(folder)
     return tuple(roots)
-
-
-def resolve(reference: str) -> tuple[ModuleType, Callable[..., Any]]:
-    """The module and the function that `module:function` names.
-
-    Raises:
-        InvalidInput: says which part of it there is not.
-    """
-    module_name, colon, name = reference.partition(":")
-    if not colon:
-        raise InvalidInput("worker", f"{reference!r} is no worker; give 'module:function', 'human', 'external' or a function")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise InvalidInput("worker", f"no module {module_name!r}, neither installed nor in {Path.cwd()}") from None
-        raise InvalidInput("worker", f"importing {module_name!r} failed: {error}") from None
-    except Exception as error:  # importing runs foreign code, which may raise anything
-        raise InvalidInput("worker", f"importing {module_name!r} failed: {type(error).__name__}: {error}") from None
-    function = getattr(module, name, None)
-    if function is None:
-        raise InvalidInput("worker", f"module {module_name!r} has no {name!r}")
-    if not callable(function):
-        raise InvalidInput("worker", f"{reference!r} is a {type(function).__name__}, not a function of (baton, ctx)")
-    return module, function
-
-
-def _check_signature(function: Callable[..., Any], name: str) -> None:
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError:
-        raise InvalidInput("worker", f"{name} must take two arguments, (baton, ctx)") from None
-    except ValueError:  # builtins without a signature
-        return
 
 
 def archive(roots: tuple[Path, ...]) -> bytes:
