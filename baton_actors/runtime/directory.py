@@ -23,11 +23,12 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from baton_actors.baton import root_id as new_id
 from baton_actors.commands import Command
-from baton_actors.errors import BatonError, ClusterUnusable, Moved, NotAllowed, NotFound
+from baton_actors.errors import BatonError, ClusterUnusable, Moved, NotAllowed
 from baton_actors.machine import apply, decide
 from baton_actors.runtime.awakening import awaken_soon
 from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.owner import POLLS, OwnerActor, OwnerConfig
+from baton_actors.runtime.patience import until_certain
 from baton_actors.runtime.publication import Found, Waiting
 from baton_actors.settings import with_own_secret
 from baton_actors.store import Group, Owned, Store, TreeRow
@@ -211,7 +212,7 @@ class DirectoryActor:
         group.events.extend(decision.events)
         submission.add_code(group)
         row_of_tree = submission.row(self._config.cluster_id, None, None, wake_at=0)
-        known: str | None = await self._until_durable(self._store.begin_tree, row_of_tree, group)
+        known: str | None = await self._until_certain(self._store.begin_tree, row_of_tree, group)
         self._look_for_work()
         return Placed(known or submission.root.id, None)
 
@@ -239,13 +240,13 @@ class DirectoryActor:
         return ClusterUnusable(f"tree {root_id}", "its owner could not be reached for a minute; try again, 'baton doctor' says more")
 
     async def _is_foreign(self, root_id: str) -> bool:
-        tree: TreeRow = await self._until_durable(self._store.tree, root_id)
+        tree: TreeRow = await self._until_certain(self._store.tree, root_id)
         return tree.cluster_id != self._config.cluster_id
 
     async def adopt(self, root_ids: list[str] | None) -> list[str]:
         """Take over open trees of other clusters whose lease has expired, all or some."""
         await self.awaken()
-        adopted: list[str] = await self._until_durable(self._store.adopt, self._config.cluster_id, root_ids)
+        adopted: list[str] = await self._until_certain(self._store.adopt, self._config.cluster_id, root_ids)
         if adopted:
             self._look_for_work()
         return adopted
@@ -351,7 +352,7 @@ class DirectoryActor:
         """Lend an owner to a tree that `previous` held; whether it took it, and the answer to the order it took with it."""
         slot = await self._idle_owner()
         slot.root_id = root_id
-        epoch = await self._until_durable(self._store.lend, root_id, slot.name, self._config.cluster_id, previous)
+        epoch = await self._until_certain(self._store.lend, root_id, slot.name, self._config.cluster_id, previous)
         if epoch is None:
             self._free(slot)
             return False, None
@@ -424,7 +425,7 @@ class DirectoryActor:
                     await self._activate(orphan.root_id, orphan.owner, None)
                     continue
                 looks = self._looks
-                due = await self._until_durable(self._store.due, self._config.cluster_id, 1)
+                due = await self._until_certain(self._store.due, self._config.cluster_id, 1)
                 if not due:
                     await self._set_timer()
                     if looks != self._looks:
@@ -440,7 +441,7 @@ class DirectoryActor:
 
     async def _set_timer(self) -> None:
         """One timer, for the tree that is due next."""
-        left = await self._until_durable(self._store.next_wake, self._config.cluster_id)
+        left = await self._until_certain(self._store.next_wake, self._config.cluster_id)
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if left is None else asyncio.get_running_loop().call_later(left / 1000 + 0.01, self._look_for_work)
@@ -470,18 +471,8 @@ class DirectoryActor:
 
     # ------------------------------------------------------------ inside
 
-    async def _until_durable(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the store until it is certain that it was done; what is called here may be done twice."""
-        pause = 0.05
-        while True:
-            try:
-                return await self._in_thread(function, *arguments)
-            except NotFound:
-                raise
-            except BatonError as error:
-                log.warning("database: %s, trying again", error)
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, 5.0)
+    async def _until_certain(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await until_certain(self._executor, function, *arguments)
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)

@@ -39,6 +39,7 @@ from baton_actors.machine import Tree, apply, decide
 from baton_actors.runtime import wire
 from baton_actors.runtime.dispatch import Run, shape_of
 from baton_actors.runtime.opening import Submission, budget_row, digest, loaded_tree
+from baton_actors.runtime.patience import until_certain
 from baton_actors.runtime.publication import Publication
 from baton_actors.runtime.runs import Landed, Processes, Runs
 from baton_actors.runtime.wire import Instructions, Lease, WireReport
@@ -481,17 +482,7 @@ class Ownership:
         return loaded
 
     async def _until_certain(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the store as often as it takes to know what it did; what is called here may be done twice."""
-        pause = 0.05
-        while True:
-            try:
-                return await self._in_thread(function, *arguments)
-            except NotFound:
-                raise
-            except BatonError as error:
-                log.warning("tree %s: %s, trying again", self.root_id, error)
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        return await until_certain(self._executor, function, *arguments)
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._loop.run_in_executor(self._executor, function, *arguments)
