@@ -75,12 +75,14 @@ def connect(
     """
     say = progress or (lambda _: None)
     loaded = load_settings(database_url=database_url, **settings)
-    if loaded.database_url is not None:
-        _prepare(loaded.database)
-    joined = cluster.join(address, start=start, progress=say)
+    found = cluster.find(address)
+    fault = _fault_of(loaded.database) if found is None or loaded.database_url is not None else None
+    if fault is not None and found is None:
+        raise fault
+    joined = cluster.join(found, start=start, progress=say)
     try:
-        if joined.private and loaded.database_url is None:
-            _prepare(loaded.database)
+        if fault is not None and not cluster.has_directory(loaded.namespace):
+            raise fault  # nobody could use it; a cluster that works already may reach what is out of reach from here
         say("waiting for the directory")
         directory, about = cluster.open_directory(loaded, loaded.database, private=joined.private)
         if loaded.database_url is not None and without_password(loaded.database) != about.database:
@@ -95,13 +97,17 @@ def connect(
         raise
 
 
-def _prepare(database: str) -> None:
-    """See that the database can be used from here, and has the schema; a remote one may be the cluster's to reach."""
-    store = Store(database, patience=PATIENCE_SECONDS)
+def _fault_of(database: str) -> DatabaseUnusable | None:
+    """Give the database its schema; why it cannot be used from here, if that is so."""
     try:
-        store.upgrade()
-    finally:
-        store.close()
+        store = Store(database, patience=PATIENCE_SECONDS)
+        try:
+            store.upgrade()
+        finally:
+            store.close()
+    except DatabaseUnusable as fault:
+        return fault
+    return None
 
 
 class Client:

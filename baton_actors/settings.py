@@ -48,8 +48,10 @@ class Settings(BaseSettings):
 
     @cached_property
     def database(self) -> str:
-        """The URL of the database to use."""
-        return self.database_url or default_database_url()
+        """The URL of the database to use; a SQLite file with its whole path, since actors stand in other folders."""
+        url = self.database_url or default_database_url()
+        scheme, slashes, path = url.partition(":///")
+        return f"{scheme}:///{Path(path).absolute()}" if slashes and scheme.startswith("sqlite") and path else url
 
     @cached_property
     def guards(self) -> Guards:

@@ -43,20 +43,33 @@ class Joined:
     ours: bool
 
 
-def join(address: str | None, *, start: bool, progress: Progress) -> Joined:
-    """Use the cluster this program is connected to, else one that was named or started by `ray start`, else a private one.
+#: What `find` says when this program is connected already.
+CONNECTED = "this program's"
+
+
+def find(address: str | None) -> str | None:
+    """The cluster to use: the one this program is connected to, else one that was named or started by `ray start`; None: none."""
+    if ray.is_initialized():
+        return CONNECTED
+    if named := address or os.environ.get("RAY_ADDRESS"):
+        return named
+    started = ray_address()
+    return started if started is not None and _answers(started) else None
+
+
+def join(found: str | None, *, start: bool, progress: Progress) -> Joined:
+    """Connect to what `find` found, or start a private cluster.
 
     Raises:
         ClusterUnusable: nothing answers at the address; or there is none, and none may be started.
     """
-    if ray.is_initialized():
+    if found == CONNECTED:
         return Joined(private=False, ours=False)
-    named = address or ray_address()
-    if named is not None and (address or os.environ.get("RAY_ADDRESS") or _answers(named)):
-        _probe(named)
-        progress(f"connecting to Ray at {named}")
+    if found is not None:
+        _probe(found)
+        progress(f"connecting to Ray at {found}")
         _show_token()
-        _init(address=named)
+        _init(address=found)
         return Joined(private=False, ours=True)
     if not start:
         raise ClusterUnusable("Ray", "no cluster is running here; start one with 'ray start --head', or set RAY_ADDRESS")
@@ -69,6 +82,11 @@ def join(address: str | None, *, start: bool, progress: Progress) -> Joined:
         progress("starting Ray once more")  # its own start-up has a hard limit of 15 s, too short on a busy machine
         _start_private()
     return Joined(private=True, ours=True)
+
+
+def has_directory(namespace: str) -> bool:
+    """Whether somebody has used this cluster in that namespace before."""
+    return any(each == {"name": directory.NAME, "namespace": namespace} for each in ray.util.list_named_actors(all_namespaces=True))
 
 
 def _show_token() -> None:

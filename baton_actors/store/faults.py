@@ -130,7 +130,7 @@ def _sqlite_words(url: URL, error: BaseException) -> str:
         return f"cannot be read or written ({first_line(error)}); look at the disk, or at its quota"
     if "no such table" in str(error):
         return _NO_TABLES
-    return f"cannot be opened ({first_line(error)})"
+    return f"cannot be opened ({first_line(error)}); set BATON_DATABASE_URL=sqlite:////folder/file.db to a place that you can write to"
 
 
 def _postgresql_words(url: URL, error: BaseException | None) -> str:

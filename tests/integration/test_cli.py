@@ -47,6 +47,8 @@ WORKERS = """
 import asyncio
 from pathlib import Path
 
+from baton_actors import HandedOver
+
 print("imported")
 number = 3
 
@@ -57,12 +59,12 @@ def lonely(baton):
     return 1
 
 async def ticking(baton, ctx):
-    # tells of its progress until there is an answer
+    # hands over again and again until there is an answer
     answer = Path(baton.context["file"])
-    while not answer.exists():
-        ctx.checkpoint(None)
-        await asyncio.sleep(0.1)
-    return answer.read_text()
+    if answer.exists():
+        return answer.read_text()
+    await asyncio.sleep(0.1)
+    return HandedOver((ctx.state or 0) + 1)
 """
 
 
@@ -337,10 +339,10 @@ def without_ray(shell: Shell, tmp_path: Path) -> Shell:
         (["\udcff", *FINE], "goal: has a lone surrogate"),
         (FINE, "Missing argument 'GOAL'; see 'baton run --help'"),
         (["g"], "name a function that does the work: --worker module:function"),
-        (["g", "--worker", "workers"], "'workers' is no worker; give 'agent', 'human', 'external', 'module:function'"),
-        (["g", "--worker", "nowhere:fine"], "No module named 'nowhere' (looked for here and in what is installed)"),
-        (["g", "--worker", "workers:nothing"], "module 'workers' has no attribute 'nothing'"),
-        (["g", "--worker", "workers:number"], "'workers:number' is int, not a function"),
+        (["g", "--worker", "workers"], "'workers' is no worker; give 'module:function', 'human', 'external'"),
+        (["g", "--worker", "nowhere:fine"], "no module 'nowhere', neither installed nor in "),
+        (["g", "--worker", "workers:nothing"], "module 'workers' has no 'nothing'"),
+        (["g", "--worker", "workers:number"], "int, not a function"),
         (["g", "--worker", "workers:lonely"], "'workers:lonely' must take two arguments, (baton, ctx)"),
         (["g", "--worker", "broken:fine"], "importing 'broken' failed: KeyError: 'at import'"),
         (["g", "--worker", "leaves:fine"], "importing 'leaves' failed: SystemExit: 0"),
@@ -494,14 +496,15 @@ def test_runs_on_one_file_do_not_touch_the_tree_of_another(aftermath: Aftermath)
 
 def test_a_resumed_tree_finishes_once_the_lease_of_its_killed_run_is_over(aftermath: Aftermath) -> None:
     aftermath.answer.write_text("here")
+    left = aftermath.shell.tree(aftermath.killed)
     done = aftermath.shell.runs("resume", aftermath.killed)
     assert (done.code, done.out) == (0, f'{aftermath.killed}  completed  ["here", "here"]\n'), done.err
-    assert f"{aftermath.killed}: its last cluster may still be alive, waiting" in done.err
     row = aftermath.shell.tree(aftermath.killed)
-    assert row.epoch > aftermath.at_death.epoch
-    assert row.cluster_id != aftermath.at_death.cluster_id
-    seqs = [json.loads(line)["seq"] for line in aftermath.shell.runs("events", aftermath.killed).out.splitlines()]
-    assert seqs == list(range(1, row.seq + 1))
+    assert row.epoch > left.epoch
+    assert row.cluster_id != left.cluster_id
+    events = [json.loads(line) for line in aftermath.shell.runs("events", aftermath.killed).out.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, row.seq + 1))
+    assert events[left.seq]["at"] >= left.lease_until
 
 
 # ---------------------------------------------------------------- interrupted
@@ -562,7 +565,7 @@ def test_a_submitted_tree_outlives_its_watcher_and_its_result_is_watched_later(j
     id = submitted.out.strip()
     assert submitted.code == 0, submitted.err
     watching = joined.starts("watch", id)
-    watching.says("progress    tick")
+    watching.says("handed_over tick")
     watching.interrupt()
     done = watching.end()
     assert (done.code, done.out) == (130, "")
