@@ -345,6 +345,20 @@ async def test_a_run_with_no_sign_of_life_gets_nothing_more_and_its_baton_starts
 
 
 @on_stage
+async def test_each_baton_of_a_process_that_hangs_is_lost_in_its_own_time(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "LEAST_PATIENCE_SECONDS", 0.0)
+    owner = await stage.begun()
+    worker = (await owner.worker(0)).connect()
+    hints = [0.02, 0.01, 0.015]
+    specs = [{"goal": str(hint), "constraints": {"timeout_hint": hint}} for hint in hints]
+    await worker.report(("spawned", owner.root_id, 1, specs, None, {}))
+    ids = children(owner.root_id, 3)
+    await stage.until(lambda: all(lost(stage, owner, id) for id in ids))
+    assert [event.baton_id for event in stage.log(owner.root_id, EventType.RETRYING)] == [ids[1], ids[2], ids[0]]
+    assert [stage.baton(id).losses for id in ids] == [1, 1, 1]
+
+
+@on_stage
 async def test_a_stopped_process_is_killed_when_all_in_it_is_lost(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A7: it will never ask for instructions again."""
     monkeypatch.setattr(runs, "LEAST_PATIENCE_SECONDS", 0.0)
