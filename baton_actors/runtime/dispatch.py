@@ -68,7 +68,8 @@ class Run:
     Attributes:
         in_flight: attempts by baton id that have not reported an outcome. served: how many it was given in all.
         started: it has a process. connected: it has made its first call. stuck: something in it shows
-        no progress. closing: it was told to end, or is about to be.
+        no progress. closing: it was told to end, or is about to be. stopping: what has the process to itself is told to stop.
+        opened_after: how many starts in a row had failed by then.
         assignments, stops: what the next instructions will say. sent: the last ones given, in case they were lost.
         last_report: number of the last report that is committed.
     """
@@ -81,6 +82,8 @@ class Run:
     connected: bool = False
     stuck: bool = False
     closing: bool = False
+    stopping: bool = False
+    opened_after: int = 0
     assignments: list[dict[str, Any]] = field(default_factory=list)
     stops: list[tuple[str, int]] = field(default_factory=list)
     known_code: set[str] = field(default_factory=set)
@@ -102,7 +105,8 @@ class Dispatcher:
     """The ready batons of one tree and the runs that take them.
 
     Attributes:
-        runs: by id. failed_starts: how many processes of a shape in a row ended before their first call.
+        runs: by id. failed_starts: how many processes of a shape in a row ended before their first call, those that were
+        started side by side counted once. paused: shapes for which none is started for now.
 
     Args:
         cores: CPUs of the cluster: so many shared runs a tree has at most.
@@ -114,6 +118,7 @@ class Dispatcher:
         self._next_id = 1
         self.runs: dict[int, Run] = {}
         self.failed_starts: dict[Shape, int] = {}
+        self.paused: set[Shape] = set()
 
     @property
     def idle(self) -> bool:
@@ -147,16 +152,18 @@ class Dispatcher:
         connected: until then what waits goes to whoever is free, and nothing counts as started that has no process.
         """
         for shape, ready in self._ready.items():
-            first = self.open(shape) if ready and shape == SHARED and not self._of(shape) else None
+            may_open = shape not in self.paused
+            first = self.open(shape) if may_open and ready and shape == SHARED and not self._of(shape) else None
             while ready and (run := self._taker(shape, len(ready), first)):
                 yield ready.popleft(), run
-            runs = self._of(shape)
-            coming = sum(not run.connected for run in runs)
-            for _ in range(min(self._most_runs(shape) - len(runs), len(ready) - coming)):
-                self.open(shape)
+            if may_open:
+                runs = self._of(shape)
+                coming = sum(not run.connected for run in runs)
+                for _ in range(min(self._most_runs(shape) - len(runs), len(ready) - coming)):
+                    self.open(shape)
 
     def _of(self, shape: Shape) -> list[Run]:
-        return [run for run in self.runs.values() if run.shape == shape and not run.closing and not run.stuck]
+        return [run for run in self.runs.values() if run.shape == shape and not (run.closing or run.stuck or run.stopping)]
 
     def _taker(self, shape: Shape, waiting: int, first: Run | None) -> Run | None:
         """The least busy run that takes one more; none takes more than an equal share, so that all cores get some."""
@@ -176,7 +183,7 @@ class Dispatcher:
 
     def open(self, shape: Shape) -> Run:
         """A new run; its process is the caller's to start."""
-        run = Run(self._next_id, shape)
+        run = Run(self._next_id, shape, opened_after=self.failed_starts.get(shape, 0))
         self._next_id += 1
         self.runs[run.id] = run
         return run

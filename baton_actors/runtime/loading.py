@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import io
 import os
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -52,8 +53,16 @@ class Loader:
 
 
 def archive_folder(archive_hash: str) -> Path:
-    """Where the archive of that hash lies unpacked on this node, if it does; one folder for each user."""
-    return Path(tempfile.gettempdir()) / f"baton-code-{os.getuid()}" / archive_hash
+    """Where the archive of that hash lies unpacked on this node, or will; in a folder for each user, which is made.
+
+    Raises:
+        InvalidInput: that folder is another user's.
+    """
+    ours = Path(tempfile.gettempdir()) / f"baton-code-{os.getuid()}"
+    ours.mkdir(mode=0o700, exist_ok=True)
+    if ours.lstat().st_uid != os.getuid():
+        raise InvalidInput(str(ours), "belongs to another user, so code in it cannot be trusted; remove it, or set TMPDIR")
+    return ours / archive_hash
 
 
 def unpack(archive: bytes) -> Path:
@@ -61,14 +70,13 @@ def unpack(archive: bytes) -> Path:
     target = archive_folder(hashlib.sha256(archive).hexdigest())
     if target.is_dir():
         return target
-    target.parent.mkdir(mode=0o700, exist_ok=True)
-    if target.parent.stat().st_uid != os.getuid():
-        raise InvalidInput(str(target.parent), "belongs to another user, so code in it cannot be trusted; remove it, or set TMPDIR")
     partial = Path(tempfile.mkdtemp(dir=target.parent))
     with zipfile.ZipFile(io.BytesIO(archive)) as packed:
         packed.extractall(partial)
-    with contextlib.suppress(OSError):  # another process was first
+    try:
         partial.rename(target)
+    except OSError:  # another process was first
+        shutil.rmtree(partial, ignore_errors=True)
     return target
 
 

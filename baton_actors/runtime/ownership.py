@@ -340,7 +340,7 @@ class Ownership:
                     node = self._tree.nodes[baton_id]
                     self._runs.dispatcher.ready(baton_id, shape_of(node.baton, node.alone))
                 case Stop(baton_id, attempt):
-                    if landed := self._runs.land(baton_id, attempt):
+                    if landed := self._runs.land_to_stop(baton_id, attempt):
                         work.landed.append(landed)
                         work.stopped.append(landed)
                 case Wake():
@@ -429,6 +429,7 @@ class Ownership:
         self._load(loaded)
         await self._catch_up(loaded.tree.seq)
         known = self._runs.keep_only(self._is_running)
+        self._queue = [item for item in self._queue if not _recovers_anyway(item)]
         return [*(item for item in items if not _recovers_anyway(item)), self._item([Recover(_now(), known)])]
 
     def _is_running(self, baton_id: str, attempt: int) -> bool:

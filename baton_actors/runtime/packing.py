@@ -128,12 +128,20 @@ def archive(roots: tuple[Path, ...]) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         for number, root in enumerate(roots):
             for path in _sources(root):
-                data = path.read_bytes()
+                data = _read(path)
                 total += len(data)
                 if total > ARCHIVE_BYTES:
                     raise InvalidInput("working directory", f"the *.py files below {root} exceed 10 MB; start from a smaller folder")
                 packed.writestr(zipfile.ZipInfo(f"{number}/{path.relative_to(root).as_posix()}"), data, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        path.name.encode()
+        return path.read_bytes()
+    except (OSError, UnicodeEncodeError) as error:
+        raise InvalidInput("working directory", f"{str(path)!r} cannot be taken along: {error}; move it away, or start elsewhere") from None
 
 
 def _sources(root: Path) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from baton_actors.baton import Baton
 from baton_actors.commands import Command, Lose, LossCause
-from baton_actors.runtime.dispatch import Dispatcher, Flight, Run
+from baton_actors.runtime.dispatch import Dispatcher, Flight, Run, Shape
 from baton_actors.runtime.wire import Instructions, Lease
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,7 @@ class Runs:
         run = None if self._over else self.dispatcher.runs.get(lease.run_id)
         if run is not None and not run.connected:
             run.connected = True
+            self.dispatcher.failed_starts.pop(run.shape, None)
             for flight in run.in_flight.values():
                 self.sign_of_life(flight)
             self._look()
@@ -109,38 +110,60 @@ class Runs:
             return run.sent
         if run.has_news:
             return self._next_instructions(run)
+        self._answer_poll(run)  # of a call that was lost: its place in the actor is freed
         poll: asyncio.Future[Instructions] = self._loop.create_future()
         self._polls[run.id] = poll
         if not run.in_flight:
             self._linger(run)
-        return await poll
+        try:
+            return await poll
+        finally:
+            if self._polls.get(run.id) is poll:  # its caller has gone
+                del self._polls[run.id]
 
     def ended(self, run: Run, cause: LossCause | None, error: str = "") -> None:
         """A run's process is gone, by its own end (None) or otherwise; what it had in flight is lost."""
         if self._over or self.dispatcher.runs.pop(run.id, None) is None:
             return
-        self._polls.pop(run.id, None)
+        self._answer_poll(run)
         if run.in_flight:
             at = _now()
             self._enqueue([Lose(at, baton_id, flight.attempt, cause or "owner", run.alone) for baton_id, flight in run.in_flight.items()])
         if run.connected:
-            self.dispatcher.failed_starts.pop(run.shape, None)
             self._look()
         elif cause == "process":
             self._start_failed(run, error)
         else:
             self._loop.call_later(START_PAUSE_SECONDS, self._look)
 
+    def _answer_poll(self, run: Run) -> None:
+        """Nobody listens to this call any more; unanswered, it would hold its place in the actor for ever."""
+        if poll := self._open_poll(run):
+            poll.set_result(Instructions(run.sent.number + 1, moved=True))
+
+    def _open_poll(self, run: Run) -> "asyncio.Future[Instructions] | None":
+        """The call for instructions that a run waits in; None if there is none, or its caller has gone."""
+        poll = self._polls.pop(run.id, None)
+        return None if poll is None or poll.done() else poll
+
     def _start_failed(self, run: Run, error: str) -> None:
         """A process that ends before its first call: tried again, not at once, and not for ever."""
-        failed = self.dispatcher.failed_starts.get(run.shape, 0) + 1
+        failed = self.dispatcher.failed_starts.get(run.shape, 0)
+        if run.opened_after < failed:
+            return  # it was started beside one that failed already
+        failed += 1
         self.dispatcher.failed_starts[run.shape] = failed
         if failed < MOST_FAILED_STARTS:
-            self._loop.call_later(START_PAUSE_SECONDS * failed, self._look)
+            self.dispatcher.paused.add(run.shape)
+            self._loop.call_later(START_PAUSE_SECONDS * failed, self._pause_over, run.shape)
             return
         del self.dispatcher.failed_starts[run.shape]
         first = (error.strip() or "its process ended before it could begin").splitlines()[0]
         self._give_up(self.dispatcher.take_ready(run.shape), f"no process could be started for it, {MOST_FAILED_STARTS} times: {first}")
+
+    def _pause_over(self, shape: Shape) -> None:
+        self.dispatcher.paused.discard(shape)
+        self._look()
 
     # ------------------------------------------------------------ what the owner decided
 
@@ -156,6 +179,13 @@ class Runs:
         if run is None or run.in_flight[baton_id].attempt != attempt:
             return None
         return Landed(run, baton_id, run.in_flight.pop(baton_id))
+
+    def land_to_stop(self, baton_id: str, attempt: int) -> Landed | None:
+        """The same for one that must be stopped: its process, if it has one to itself, takes no other."""
+        landed = self.land(baton_id, attempt)
+        if landed is not None and landed.run.alone:
+            landed.run.stopping = True
+        return landed
 
     def checkpointed(self, baton_id: str, attempt: int) -> None:
         """An attempt has reported progress."""
@@ -186,11 +216,11 @@ class Runs:
             if not run.in_flight and not run.closing and (run.stuck or (run.shape.fresh and run.served)):
                 run.closing = True
                 self._loop.call_later(END_GRACE_SECONDS, self._processes.kill, run)  # it may never ask for instructions again
-            if run.id in self._polls:
-                if run.has_news:
-                    self._polls.pop(run.id).set_result(self._next_instructions(run))
-                elif not run.in_flight:
-                    self._linger(run)
+            if run.has_news:
+                if poll := self._open_poll(run):
+                    poll.set_result(self._next_instructions(run))
+            elif not run.in_flight and run.id in self._polls:
+                self._linger(run)
 
     def undo(self, put: list[tuple[Run, str]], landed: list[Landed]) -> None:
         """Nothing of it was committed: the bookkeeping is as before, and what is ready will be said again."""
@@ -198,6 +228,7 @@ class Runs:
             run.in_flight.pop(baton_id, None)
             run.served -= 1
         for each in landed:
+            each.run.stopping = False
             if each.run.started:
                 each.run.in_flight[each.baton_id] = each.flight
         for run in list(self.dispatcher.runs.values()):
@@ -222,7 +253,7 @@ class Runs:
         if self._watch is not None:
             self._watch.cancel()
         for run in self.dispatcher.runs.values():
-            if poll := self._polls.pop(run.id, None):
+            if poll := self._open_poll(run):
                 stops = [*run.stops, *((baton_id, flight.attempt) for baton_id, flight in run.in_flight.items())]
                 poll.set_result(Instructions(run.sent.number + 1, stops=stops, end=True))
             if run.started:
@@ -258,7 +289,8 @@ class Runs:
             self._linger(run)  # a slow commit holds up what it is about to be given
             return
         run.closing = True
-        self._polls.pop(run.id).set_result(self._next_instructions(run))
+        if poll := self._open_poll(run):
+            poll.set_result(self._next_instructions(run))
 
     # ------------------------------------------------------------ signs of life
 

@@ -104,8 +104,10 @@ class WorkerRun:
         for baton_id, attempt in instructions.stops:
             self._stop(baton_id, attempt)
         self._loader.add(instructions.code)
+        stopped = set(instructions.stops)
         for wire in instructions.assignments:
-            self._begin(wire)
+            if (wire["baton"]["id"], wire["baton"]["attempt"]) not in stopped:  # handed out and stopped between two calls
+                self._begin(wire)
 
     def _stop(self, baton_id: str, attempt: int) -> None:
         context, task = self._at_work.get((baton_id, attempt), (None, None))
@@ -152,14 +154,14 @@ class WorkerRun:
                 value = asyncio.run(_awaited(value))
             report = self._outcome_report(baton, value)
         except BaseException as error:  # the worker's own code may raise anything; SystemExit too is a failure of the task
-            report = _failed_report(baton, _failure(baton, error))
+            report = _exception_report(baton, error)
         self._ended(baton, report)
 
     async def _run_async(self, function: Callable[..., Any], baton: Baton, context: Context) -> None:
         try:
             report = self._outcome_report(baton, await function(baton, context))
         except BaseException as error:  # as above; a stopped one ends in CancelledError, and its report is not sent
-            report = _failed_report(baton, _failure(baton, error))
+            report = _exception_report(baton, error)
         self._ended(baton, report)
 
     def _outcome_report(self, baton: Baton, value: Any) -> WireReport:
@@ -230,6 +232,14 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
+def _exception_report(baton: Baton, error: BaseException) -> WireReport:
+    """The report of an exception; there is one, however strange the exception is: a silent attempt would be lost only after minutes."""
+    try:
+        return _failed_report(baton, _failure(baton, error))
+    except Exception:  # a foreign class may raise anything when it is looked at
+        return _failed_report(baton, Failed(f"{type(error).__name__}: (it cannot be shown)", retryable=isinstance(error, Retry)))
+
+
 def _failure(baton: Baton, error: BaseException) -> Failed:
     """What an exception means: the task failed, retryably if it is `Retry` or a class that the constraints name."""
     if isinstance(error, Retry):
@@ -255,7 +265,7 @@ def _failed_report(baton: Baton, failed: Failed) -> WireReport:
     error = str(failed.error).encode("utf-8", "replace").decode().replace("\x00", "\\x00")[:ERROR_CHARACTERS]
     try:
         after = None if failed.after is None else min(max(0.0, float(failed.after)), LONGEST_WAIT_SECONDS)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         after = None  # not a number of seconds: the backoff decides
     kind = failed.kind if failed.kind in set(ErrorKind) else ErrorKind.ERROR
     return ("failed", baton.id, baton.attempt, error, ErrorKind(kind).value, bool(failed.retryable), after)

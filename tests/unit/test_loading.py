@@ -230,3 +230,29 @@ def test_a_folder_of_another_user_is_not_trusted(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(loading.os, "getuid", lambda: mine + 1)
     with pytest.raises(InvalidInput, match="belongs to another user, so code in it cannot be trusted; remove it, or set TMPDIR"):
         unpack(data)
+
+
+def test_what_another_user_has_put_there_before_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of the hash exists already: it is looked at no less."""
+    data = packed({"0/same.py": answer("ours")})
+    mine = Path(tempfile.gettempdir()).stat().st_uid
+    monkeypatch.setattr(loading.os, "getuid", lambda: mine + 1)
+    planted = Path(tempfile.gettempdir()) / f"baton-code-{mine + 1}" / hashlib.sha256(data).hexdigest() / "0"
+    planted.mkdir(parents=True)
+    (planted / "same.py").write_text(answer("theirs"))
+    with pytest.raises(InvalidInput, match="belongs to another user"):
+        unpack(data)
+
+
+def test_one_that_comes_second_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = packed({"0/same.py": answer("x")})
+    target = archive_folder(hashlib.sha256(data).hexdigest())
+    rename = Path.rename
+
+    def late(self: Path, there: Path) -> Path:
+        (there / "0").mkdir(parents=True)
+        return rename(self, there)
+
+    monkeypatch.setattr(Path, "rename", late)
+    unpack(data)
+    assert list(target.parent.iterdir()) == [target]

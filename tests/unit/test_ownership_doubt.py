@@ -350,3 +350,24 @@ async def test_a_birth_whose_tree_has_ended_meanwhile_is_known(stage: Stage) -> 
     assert second.released == ["moved"]
     assert second.workers == []
     assert stage.baton(submission.root.id).status in ENDED
+
+
+@on_stage
+async def test_a_process_that_dies_while_its_start_is_in_doubt_does_not_take_the_next_start_with_it(stage: Stage) -> None:
+    """The loss names an attempt that was never durable; its number is given out again."""
+    owner = await stage.begun()
+    worker = (await owner.worker(0)).connect()
+    planned = stage.store.plan("commit", Fault.BEFORE, having(EventType.STARTED), held=True)
+    report = stage.background(worker.spawn(owner.root_id, "a"))
+    await stage.until(planned.reached.is_set)
+    worker.die()  # with an attempt in it that is not durable
+    planned.go.set()
+    assert await report
+    [child] = children(owner.root_id, 1)
+    following = await owner.worker(1)
+    following.connect()
+    await stage.until(lambda: child in following.assignments)
+    await stage.settled(owner)
+    assert [event.data for event in stage.log(owner.root_id, EventType.RETRYING) if event.baton_id == child] == []
+    assert await following.complete(child)
+    assert stage.baton(child).attempt == 1

@@ -1,6 +1,7 @@
 """Code that travels: what is only named, what is taken along, and how it is said that something cannot travel."""
 
 import io
+import os
 import sys
 import threading
 import types
@@ -339,3 +340,20 @@ def test_a_module_beside_the_script_is_named_and_found_in_its_folder(tmp_path: P
     finally:
         sys.modules.pop("work_there", None)
     assert names(packed.archive) == ["1/work_there.py"]
+
+
+def test_a_file_whose_name_is_no_text_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.py")).write_text("")
+    with pytest.raises(InvalidInput):
+        archive((tmp_path,))
+
+
+def test_a_file_that_goes_while_it_is_packed_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.py").write_text("")
+
+    def gone(self: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", gone)
+    with pytest.raises(InvalidInput):
+        archive((tmp_path,))

@@ -547,3 +547,91 @@ async def test_a_process_that_starts_after_its_tree_has_ended_is_sent_away(stage
     await first.complete(owner.root_id)
     assert await owner.end() == "ended"
     assert (await owner.ownership.instructions(second.lease, second.received)).moved
+
+
+# ---------------------------------------------------------------- starts that fail, callers that have gone
+
+
+@on_stage
+async def test_a_process_that_has_begun_ends_the_row_of_failed_starts(stage: Stage) -> None:
+    """Else four failures in days, beside processes that work, fail all that waits."""
+    owner, _, ids = await spawned(stage, *"ab", resources=OWN)
+    one = await owner.worker(1)
+    for number in (2, 3):
+        (await owner.worker(number)).die("process", "a moment without memory")
+    one.connect()
+    await stage.until(lambda: one.assignments)
+    (await owner.worker(4)).die("process", "a moment without memory")
+    await stage.until(lambda: len(owner.workers) > 5 or stage.baton(ids[1]).status is Status.FAILED)
+    (await owner.worker(5)).die("process", "a moment without memory")
+    again = (await owner.worker(6)).connect()
+    await holding(stage, again, ids[1])
+
+
+@on_stage
+async def test_processes_that_fail_to_start_side_by_side_are_one_failure(stage: Stage) -> None:
+    """Eight are started at once, and the node has no memory for a moment: that is no reason to fail all that waits."""
+    owner, _, ids = await spawned(stage, *"abcdefgh", resources=OWN)
+    await owner.worker(8)
+    for worker in owner.workers[1:9]:
+        worker.die("process", "a moment without memory")
+    worker = (await owner.worker(9)).connect()
+    await stage.until(lambda: worker.assignments)
+    assert [stage.baton(id).error for id in ids] == [None] * 8
+
+
+@on_stage
+async def test_a_process_that_failed_to_start_is_not_tried_again_before_its_time_however_busy_the_tree_is(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, worker, ids = await spawned(stage, "a", "b")
+    await holding(stage, worker, *ids)
+    await worker.spawn(ids[0], "own process", resources=OWN)
+    [grandchild] = children(ids[0], 1)
+    monkeypatch.setattr(runs, "START_PAUSE_SECONDS", 60.0)
+    (await owner.worker(1)).die("process", "a moment without memory")
+    for step in range(5):
+        await worker.checkpoint(ids[1], step)
+    assert len(owner.workers) == 2, "the pause is not over"
+    assert stage.baton(grandchild).status is Status.PENDING
+
+
+@on_stage
+async def test_a_call_for_instructions_whose_caller_has_gone_does_not_take_the_owner_down(stage: Stage) -> None:
+    """Ray cancels the calls of a run that is killed; the loop would fail, and the owner's process with it."""
+    owner = await stage.begun()
+    worker = await owner.worker(0)
+    call = asyncio.create_task(owner.ownership.instructions(worker.lease, 1))
+    await asyncio.sleep(0)
+    call.cancel()
+    assert await worker.spawn(owner.root_id, "a", "b")
+    told = await owner.ownership.instructions(worker.lease, 1)
+    assert [wire["baton"]["goal"] for wire in told.assignments] == ["a", "b"]
+
+
+@on_stage
+async def test_a_call_for_instructions_is_answered_when_its_process_dies_or_asks_again(stage: Stage) -> None:
+    """An actor has room for so many calls at once: one that is never answered holds its place until the owner ends."""
+    owner = await stage.begun()
+    worker = await owner.worker(0)
+    first = stage.background(owner.ownership.instructions(worker.lease, 1))
+    await asyncio.sleep(0)
+    second = stage.background(owner.ownership.instructions(worker.lease, 1))
+    await stage.until(first.done)
+    worker.die()
+    await stage.until(second.done)
+    assert second.result().moved
+
+
+@on_stage
+async def test_a_process_that_is_about_to_be_killed_is_given_no_other_baton(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, _, ids = await spawned(stage, "a", "b", resources=OWN)
+    one = await owner.worker(1)
+    poll = stage.background(owner.ownership.instructions(one.lease, one.received))
+    instructions = await poll
+    one._follow(instructions)
+    [mine] = one.assignments
+    assert await owner.order(Cancel(0, mine, "out")) is None
+    await stage.until(lambda: one.killed)
+    assert owner.processes.killed == [one.run.id]
+    assert {stage.baton(id).status for id in ids} == {Status.FAILED, Status.PENDING}

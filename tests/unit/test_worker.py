@@ -664,3 +664,45 @@ async def test_calls_that_an_owner_could_not_take_are_made_again_with_the_same_n
     await asyncio.wait_for(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton())])), 10)  # type: ignore[arg-type]
     assert owner.calls == [(1, [("completed", "bt_0", 1, "done", False)])]
     assert owner.asked == [1]
+
+
+@in_loop
+async def test_what_is_handed_out_and_stopped_in_one_answer_is_not_run(work: Any) -> None:
+    """C1: it was cancelled between two calls for instructions."""
+    ran: list[str] = []
+    work.run = lambda baton, ctx: ran.append(baton.id)
+    owner = PlayedOwner()
+    owner.give(assignment(baton(0)), assignment(baton(1)), stops=[("bt_0", 1)])
+    owner.give(end=True)
+    await asyncio.wait_for(WorkerRun(owner, LEASE, None).main(Instructions(1)), 10)  # type: ignore[arg-type]
+    assert ran == ["bt_1"]
+    assert [report[1] for report in owner.reports] == ["bt_1"]
+
+
+@pytest.mark.parametrize(("error", "text", "after"), [(Retry("again", 10**400), "again", None), (Retry(Broken()), "", None)])  # type: ignore[arg-type]
+@in_loop
+async def test_a_strange_wish_to_be_retried_is_a_failure_and_not_a_silence(work: Any, error: Retry, text: str, after: None) -> None:
+    sys.modules["work"].run = raising(error)  # type: ignore[attr-defined]
+    owner = PlayedOwner()
+    owner.give(end=True)
+    main = asyncio.create_task(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton())])))  # type: ignore[arg-type]
+    await asyncio.wait_for(main, 2)
+    [report] = owner.reports
+    assert (report[0], report[3].startswith(text), report[6]) == ("failed", True, after)
+
+
+class Unprepared(Retry):
+    """A subclass that does not call its parent's constructor."""
+
+    def __init__(self) -> None:
+        pass
+
+
+@in_loop
+async def test_a_subclass_of_retry_that_was_not_prepared_is_retried(work: Any) -> None:
+    sys.modules["work"].run = raising(Unprepared())  # type: ignore[attr-defined]
+    owner = PlayedOwner()
+    owner.give(end=True)
+    await asyncio.wait_for(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton())])), 2)  # type: ignore[arg-type]
+    [report] = owner.reports
+    assert (report[0], report[5]) == ("failed", True)
