@@ -237,3 +237,18 @@ def _wait_for(condition: Callable[[], bool]) -> None:
 
     while not condition():
         time.sleep(0.01)
+
+
+def test_a_client_that_cannot_reach_the_database_reads_through_an_actor(
+    connected: Callable[..., Client], sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton_actors.client.socket.gethostname", lambda: "another-machine")
+    client = connected(database_url=sqlite_url)
+    tree = client.submit("far away", worker=lambda baton, ctx: baton.goal)
+    assert tree.result() == "far away"
+    assert client._store is None
+    assert [each.id for each in client.list()] == [tree.id]
+    assert tree.snapshot().batons[0].result == "far away"
+    assert [event.type for event in tree.events()][-1] == "tree.completed"
+    with pytest.raises(baton.NotFound):
+        client.get("bt_00000000000000000000000000")
