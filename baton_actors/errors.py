@@ -9,7 +9,8 @@
     ├── WaitTimeout         the wait ended, the task goes on (also a TimeoutError)
     ├── CannotConnect       no database or no Ray cluster behind an address
     │   ├── DatabaseUnusable   wrong URL, no permission, full disk, newer schema
-    │   └── ClusterUnusable    nothing answers, or it works for another database
+    │   ├── ClusterUnusable    nothing answers, or it works for another database
+    │   └── ModelUnusable      no model server answers, or it does not take the key
     ├── Retry               raised by a worker: "try me again" (see `Constraints.max_retries`)
     ├── InvalidTransition   an event that the transition table does not know: a fault of ours
     └── Moved               inside the runtime: this owner does not own that tree (any more)
@@ -117,6 +118,10 @@ class DatabaseUnusable(CannotConnect):
 
 class ClusterUnusable(CannotConnect):
     """No Ray cluster answers, or the one that does works for another database."""
+
+
+class ModelUnusable(CannotConnect):
+    """No model answers at an address, it refuses the key, or the local model cannot be started."""
 
 
 class Retry(BatonError):

@@ -4,7 +4,10 @@ An event is stored in the transaction that made it true, published after it, and
 
     baton.created      goal (cut to 200 characters), worker; held, not_before, deadline if set
     baton.started      alone: true when it has a process of its own after a shared one crashed
-    baton.progress     kind: "checkpoint" | "released" | "reserved", and what the worker adds (decisions, rounds, tools)
+    baton.progress     kind: "checkpoint" | "released" | "reserved", and what a function adds; of the agent:
+                       "decision" (breakdown, broken_down, reason, rounds, seconds_per_round),
+                       "round" (round, purpose, model, seconds, tokens_in, tokens_out, tokens_cached, cost, calls: names of tools),
+                       "tool" (name, seconds, failed), "dialect" (model, dialect, reason)
     baton.waiting      worker: "human" or "external"; it runs until somebody answers
     baton.spawned      children (how many), breakdown, generation; reason: "retry" when an ended parent re-opened
     baton.resumed      breakdown, generation
@@ -17,6 +20,8 @@ An event is stored in the transaction that made it true, published after it, and
     tree.reopened      baton_id that was retried, budget that was added
 
 A result is never in it: whoever is told of an end reads the result from the database.
+
+Beside the log there is what is only heard: `Whisper`, without a seq, never stored.
 """
 
 from enum import StrEnum
@@ -72,3 +77,17 @@ class Event(NamedTuple):
     def from_wire(cls, wire: dict[str, Any]) -> "Event":
         """The event of a JSON object made by `to_wire`."""
         return cls(**{**wire, "type": EventType(wire["type"])})
+
+
+class Whisper(NamedTuple):
+    """What is going on in a run right now; it may be lost, and is of no more interest once the run has ended.
+
+    Attributes:
+        kind: `model`: a model call has begun, `text` says what for ("round 2", "judging"). `tool`: tools run, `text` names them.
+            `text`: the model's answer goes on with `text`. `idle`: what was told last is over.
+    """
+
+    baton_id: str
+    attempt: int
+    kind: str
+    text: str = ""
