@@ -13,6 +13,7 @@
     │   └── ModelUnusable      no model server answers, or it does not take the key
     ├── Retry               raised by a worker: "try me again" (see `Constraints.max_retries`)
     ├── InvalidTransition   an event that the transition table does not know: a fault of ours
+    ├── ModelError          inside the agent: a model call failed, and what that means (agent/model.py)
     └── Moved               inside the runtime: this owner does not own that tree (any more)
 
 Each message says what happened, to what, and what to do. Each exception survives `pickle`: its arguments are
