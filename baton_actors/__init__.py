@@ -26,6 +26,7 @@ from baton_actors.errors import (
 from baton_actors.events import Event
 
 if TYPE_CHECKING:
+    from baton_actors.capabilities.tool import ToolContext, tool
     from baton_actors.client import Client, EventStream, TreeHandle, connect
     from baton_actors.runtime.context import Context
 
@@ -54,10 +55,12 @@ __all__ = [
     "Retry",
     "Spawned",
     "Status",
+    "ToolContext",
     "TreeHandle",
     "WaitTimeout",
     "__version__",
     "connect",
+    "tool",
 ]
 
 #: Names whose modules load Ray or SQLAlchemy (PEP 562).
@@ -65,8 +68,10 @@ _LAZY = {
     "Client": "baton_actors.client",
     "Context": "baton_actors.runtime.context",
     "EventStream": "baton_actors.client",
+    "ToolContext": "baton_actors.capabilities.tool",
     "TreeHandle": "baton_actors.client",
     "connect": "baton_actors.client",
+    "tool": "baton_actors.capabilities.tool",
 }
 
 

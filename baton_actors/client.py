@@ -10,6 +10,7 @@ import asyncio
 import builtins
 import secrets
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+from baton_actors.agent.local import introduction as introduction_of
 from baton_actors.baton import (
     Baton,
     BreakdownPolicy,
@@ -28,10 +30,11 @@ from baton_actors.baton import (
 )
 from baton_actors.commands import Answer, Cancel, Command, Release, Retry
 from baton_actors.errors import BatonCancelled, BatonError, BatonFailed, ClusterUnusable, DatabaseUnusable, InvalidInput, WaitTimeout
-from baton_actors.events import TREE_ENDS, Event
+from baton_actors.events import TREE_ENDS, Event, Whisper
 from baton_actors.jsonable import checked, checked_text
 from baton_actors.runtime import cluster
 from baton_actors.runtime.directory import About, Placed
+from baton_actors.runtime.local_model import start_local
 from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.preparing import checked_budget, prepared
 from baton_actors.runtime.publication import Found, Page
@@ -39,7 +42,7 @@ from baton_actors.settings import Settings, load_settings, without_password
 from baton_actors.snapshot import Snapshot
 from baton_actors.store import Store
 
-__all__ = ["Client", "EventStream", "TreeHandle", "connect", "prepared"]
+__all__ = ["Client", "EventStream", "TreeHandle", "connect", "introduction", "prepared"]
 
 #: Seconds that a client waits for a database or an actor that comes back, before it says so.
 PATIENCE_SECONDS = 10.0
@@ -90,11 +93,16 @@ def connect(
                 without_password(loaded.database),
                 f"this cluster works on {about.database}; set BATON_DATABASE_URL to that, or BATON_NAMESPACE to another name",
             )
-        return Client(loaded, directory, about, joined)
+        return Client(loaded, directory, about, joined, say)
     except BaseException:
         if joined.ours:
             ray.shutdown()
         raise
+
+
+def introduction(task: Submission) -> str | None:
+    """What a person must know of the model that a task gets by default; None if one was chosen."""
+    return introduction_of(task.root.model or "") if task.asks_local_model else None
 
 
 def _fault_of(database: str) -> DatabaseUnusable | None:
@@ -117,7 +125,10 @@ class Client:
         private: whether it started the cluster, which then ends with `close`.
     """
 
-    def __init__(self, settings: Settings, directory: ActorHandle[Any], about: About, joined: cluster.Joined) -> None:
+    def __init__(
+        self, settings: Settings, directory: ActorHandle[Any], about: About, joined: cluster.Joined, say: Callable[[str], None]
+    ) -> None:
+        self._say = say
         self.private = joined.private
         self._settings = settings
         self._directory = directory
@@ -170,13 +181,15 @@ class Client:
         """Hand in a task; returns when it is durable.
 
         Args:
-            goal: what to do; not blank. worker: a function of (baton, ctx), `"module:function"`, `"human"`, `"external"`.
+            goal: what to do; not blank. worker: the model's `"agent"` if it is None, a function of (baton, ctx), `"module:function"`,
+                `"human"`, `"external"`. tools: functions with type hints, `"module:function"`, or names of built-in ones.
             hold: create it without starting it. budget: see `Budget`; the whole tree shares it.
             idempotency_key: a second submission with the same key is the first tree.
             The others are as in `Child` and `Constraints`.
 
         Raises:
             InvalidInput: names what cannot be used; nothing was written.
+            ModelUnusable: an agent's model does not answer, refuses the key, or cannot be fetched.
         """
         task = prepared(
             self._settings,
@@ -201,11 +214,16 @@ class Client:
             idempotency_key=idempotency_key,
             budget=budget,
             result_type=result_type,
+            progress=self._say,
         )
+        if (introduced := introduction(task)) is not None:
+            print(introduced, file=sys.stderr)
         return self.hand_in(task)
 
     def hand_in(self, task: Submission) -> "TreeHandle":
         """Hand in a task that `prepared` made; the second half of `submit`."""
+        if task.asks_local_model:
+            start_local(self._say)
         placed: Placed = self._ask("submit", task)
         return TreeHandle(self, placed.root_id, placed.owner)
 
@@ -395,8 +413,12 @@ class TreeHandle:
                 self._owner = None
                 await asyncio.sleep(next(pauses))
 
-    def events(self, after: int = 0) -> "EventStream":
+    def events(self, after: int = 0, beside: Callable[[Whisper], None] | None = None) -> "EventStream":
         """Everything after a cursor, then live, up to the event that ends the tree; for `for` and `async for`.
+
+        Args:
+            beside: called, while the stream is read, with what agents are doing, and at first with what they do just then. Some
+                of it is lost when the tree moves; a `model` or `tool` takes the place of what was told of that baton before.
 
         Raises:
             InvalidInput: the cursor is no number, negative, or beyond the last event.
@@ -406,7 +428,7 @@ class TreeHandle:
         last = self._client._read("tree", self.id).seq
         if after > last:
             raise InvalidInput("after", f"{after} is beyond the last event, {last}")
-        return EventStream(self, after)
+        return EventStream(self, after, beside)
 
     def snapshot(self) -> Snapshot:
         """The whole tree at one moment, read from the database."""
@@ -449,8 +471,10 @@ class EventStream:
         cursor: seq of the last event that was given out.
     """
 
-    def __init__(self, tree: TreeHandle, after: int) -> None:
+    def __init__(self, tree: TreeHandle, after: int, beside: Callable[[Whisper], None] | None = None) -> None:
         self.cursor = after
+        self._beside = beside
+        self._heard = None if beside is None else 0
         self._tree = tree
         self._client = tree._client
         self._owner: ActorHandle[Any] | None = tree._owner
@@ -480,6 +504,13 @@ class EventStream:
         events: list[Event] = self._client._read("events", self._tree.id, self.cursor, PAGE)
         return events
 
+    def _hear(self, page: Page) -> None:
+        """Tell what was whispered; the next owner of the tree numbers from the beginning."""
+        if self._beside is not None:
+            self._heard = 0 if page.moved else page.heard
+            for whisper in page.beside:
+                self._beside(whisper)
+
     def _next_page(self) -> list[Event]:
         """What comes next, as soon as there is anything; nothing once the tree has ended and all was given out."""
         pauses = _pauses()
@@ -492,9 +523,10 @@ class EventStream:
                     self._owner = place.value
                 if self._owner is None:
                     continue
-                page = self._client._get(self._owner.events.remote(self._tree.id, self.cursor))
+                page = self._client._get(self._owner.events.remote(self._tree.id, self.cursor, self._heard))
             except RayActorError:
                 page = _MOVED
+            self._hear(page)
             if page.events:
                 return [Event(*event) for event in page.events]
             if page.behind and (stored := self._stored()):
@@ -514,9 +546,10 @@ class EventStream:
                     self._owner = place.value
                 if self._owner is None:
                     continue
-                page = await _answer(self._owner.events.remote(self._tree.id, self.cursor))
+                page = await _answer(self._owner.events.remote(self._tree.id, self.cursor, self._heard))
             except RayActorError:
                 page = _MOVED
+            self._hear(page)
             if page.events:
                 return [Event(*event) for event in page.events]
             if page.behind and (stored := await asyncio.to_thread(self._stored)):

@@ -95,7 +95,14 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Report: progress that a later run need not make again. `data` goes into the event."""
+    """Report: progress that a later run need not make again. `data` goes into the event.
+
+    Attributes:
+        first_row: of an agent's save: its place in the conversation. It takes as many places as it has rows, one at least, so
+            each save of a baton has a place of its own, and one that is decided again after a doubtful commit is known by it.
+            None: a function's checkpoint, which spends nothing and is harmless when repeated.
+        rows: what the conversation goes on with, as JSON texts.
+    """
 
     at: int
     baton_id: str
@@ -103,6 +110,8 @@ class Checkpoint:
     state: Any
     data: dict[str, Any] = field(default_factory=dict)
     spending: Spending = NOTHING_SPENT
+    first_row: int | None = None
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ An event is stored in the transaction that made it true, published after it, and
     baton.created      goal (cut to 200 characters), worker; held, not_before, deadline if set
     baton.started      alone: true when it has a process of its own after a shared one crashed
     baton.progress     kind: "checkpoint" | "released" | "reserved", and what a function adds; of the agent:
-                       "decision" (breakdown, broken_down, reason, rounds, seconds_per_round),
+                       "decision" (breakdown, broken_down, reason, rounds, seconds_per_round, judged_rounds),
                        "round" (round, purpose, model, seconds, tokens_in, tokens_out, tokens_cached, cost, calls: names of tools),
-                       "tool" (name, seconds, failed), "dialect" (model, dialect, reason)
+                       "tool" (name, seconds, failed), "dialect" (model, dialect or schemas: false, reason)
     baton.waiting      worker: "human" or "external"; it runs until somebody answers
     baton.spawned      children (how many), breakdown, generation; reason: "retry" when an ended parent re-opened
     baton.resumed      breakdown, generation

@@ -88,6 +88,7 @@ class Node:
         state: what the next run is handed. parked: the state as it stood when it last spawned.
         reborn_at: when its last retry began; None in its first life.
         reserved: what a model call under way may spend at most. progressed: the attempt that last saved a state.
+        spoken: places that are taken in its conversation, in all its lives; where the next save begins.
     """
 
     baton: Baton
@@ -101,6 +102,7 @@ class Node:
     reborn_at: int | None = None
     reserved: dict[str, float] = field(default_factory=dict)
     progressed: int = 0
+    spoken: int = 0
 
     @property
     def current_children(self) -> list[str]:
@@ -109,7 +111,7 @@ class Node:
 
 
 #: Fields that stand in the node; the others that an event may change are the baton's.
-_NODE_FIELDS = frozenset({"breakdown", "since", "retries", "alone", "state", "parked", "reborn_at", "reserved"})
+_NODE_FIELDS = frozenset({"breakdown", "since", "retries", "alone", "state", "parked", "reborn_at", "reserved", "spoken"})
 #: Fields that a change of the pool shows in; see `_spending`.
 _ACCOUNT_FIELDS = frozenset({"reserved", "usage", "rounds"})
 
@@ -376,7 +378,7 @@ def _release(draft: _Draft, baton: Baton) -> None:
 
 def _report(draft: _Draft, report: Report) -> None:
     node = _running(draft.tree, report.baton_id, report.attempt)
-    if node is None:
+    if node is None or _is_repeated(node, report):
         return
     change = _settled(node, report.spending)
     match report:
@@ -390,9 +392,16 @@ def _report(draft: _Draft, report: Report) -> None:
             _hand_over(draft, node, report, change)
         case Checkpoint():
             change |= {"state": report.state, "losses": 0}
+            if report.first_row is not None:
+                change["spoken"] = report.first_row + max(1, len(report.rows))
             draft.add(EventType.PROGRESS, node.baton, {"kind": "checkpoint", **report.data}, change)
         case _:
             assert_never(report)
+
+
+def _is_repeated(node: Node, report: Report) -> bool:
+    """Whether a save has been made true already, and what it spent has been counted: its place in the conversation is taken."""
+    return isinstance(report, Checkpoint) and report.first_row is not None and report.first_row != node.spoken
 
 
 def _complete(draft: _Draft, baton: Baton, value: Any, partial: bool, change: dict[str, Any]) -> None:
@@ -485,6 +494,15 @@ def _objection(tree: Tree, node: Node, children: tuple[ChildSpec, ...]) -> tuple
     if len(children) == 1 and children[0].goal.strip().casefold() == baton.goal.strip().casefold():
         return ErrorKind.REJECTED, "its only child has its own goal; it must do that task itself"
     return None
+
+
+def room(tree: Tree, baton: Baton) -> int:
+    """How many children a model's baton may spawn now by number alone: one more, and `_objection` refuses them all."""
+    guards, limit = tree.guards, tree.budget.batons
+    if baton.depth + 1 > guards.depth:
+        return 0
+    batons = guards.batons if limit is None else min(limit, guards.batons)
+    return max(0, min(guards.children, batons - len(tree.nodes)))
 
 
 def _hand_over(draft: _Draft, node: Node, report: HandOver, change: dict[str, Any]) -> None:

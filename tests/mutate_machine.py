@@ -20,7 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 MACHINE = ROOT / "baton_actors" / "machine.py"
 #: Quick ones first, so that most mutants die within a second or two.
-TESTS = ("losses", "passive", "budget", "fences", "cancel", "retry", "reopen", "", "properties")
+TESTS = ("losses", "passive", "budget", "fences", "saving", "cancel", "retry", "reopen", "", "properties")
 #: Random lives per mutant that survives all other tests, and seconds after which a mutant counts as one that hangs.
 EXAMPLES = 100
 PATIENCE_SECONDS = 180
@@ -47,6 +47,11 @@ MUTATIONS = [
     Mutation("what is not born changes", "    if baton is None or TRANSITIONS.get((None, event.type)) is not baton.status:", "    if baton is None:"),
     Mutation("orphans are born", "if baton.parent_id is not None and baton.parent_id not in tree.nodes:", "if False:"),
     Mutation("a tree is submitted twice", "    if draft.tree.nodes:\n        return\n", ""),
+    Mutation("saves are not fenced", "report.first_row is not None and report.first_row != node.spoken", "False"),
+    Mutation("a save may leave a hole", "report.first_row != node.spoken", "report.first_row < node.spoken"),
+    Mutation("checkpoints of functions are fenced", "report.first_row is not None and report.first_row != node.spoken", "report.first_row != node.spoken"),
+    Mutation("a save takes no place", '                change["spoken"] = report.first_row + max(1, len(report.rows))\n', "                pass\n"),
+    Mutation("a save without rows takes no place", "max(1, len(report.rows))", "len(report.rows)"),
     # starts
     Mutation("held is ignored when ready", "    if baton.held:\n        return\n    if baton.not_before", "    if baton.not_before"),
     Mutation("held is ignored by a start", "Status.PENDING or node.baton.held or node.baton.passive:", "Status.PENDING or node.baton.passive:"),
@@ -143,6 +148,13 @@ MUTATIONS = [
     Mutation("guard of children off", "if len(children) > tree.guards.children:", "if False:"),
     Mutation("guard of depth off", "if baton.depth + 1 > tree.guards.depth:", "if False:"),
     Mutation("guard of depth off by one", "if baton.depth + 1 > tree.guards.depth:", "if baton.depth > tree.guards.depth:"),
+    Mutation("room forgets the depth", "    if baton.depth + 1 > guards.depth:\n        return 0\n", ""),
+    Mutation("room at depth is off by one", "if baton.depth + 1 > guards.depth:\n        return 0", "if baton.depth > guards.depth:\n        return 0"),
+    Mutation("room forgets the budget", "guards.batons if limit is None else min(limit, guards.batons)", "guards.batons"),
+    Mutation("room forgets the guard of batons", "min(limit, guards.batons)", "limit"),
+    Mutation("room forgets the guard of children", "min(guards.children, batons - len(tree.nodes))", "batons - len(tree.nodes)"),
+    Mutation("room forgets what exists", "batons - len(tree.nodes)))", "batons))"),
+    Mutation("room may be negative", "return max(0, min(", "return max(-9, min("),
     Mutation("own goal may be delegated", "if len(children) == 1 and children[0]", "if False and children[0]"),
     Mutation("own goal is compared to the letter", "children[0].goal.strip().casefold() == baton.goal.strip().casefold()", "children[0].goal == baton.goal"),
     Mutation("functions are guarded", "    if baton.worker != AGENT:\n        return None\n", ""),

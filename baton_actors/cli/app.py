@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from baton_actors import __version__
-from baton_actors.cli import changing, checking, following, reading, submitting
+from baton_actors.cli import changing, checking, following, reading, submitting, tools
 from baton_actors.cli.options import DatabaseUrl
 from baton_actors.cli.output import say
 from baton_actors.display import harmless
@@ -28,7 +28,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done or completed, 1 failed, not found or refused, 2 usage, 3 cancelled, 4 wait timed out, "
     "5 cannot connect, 130 interrupted.",
 )
-for group in (submitting, reading, following, changing, checking):
+for group in (submitting, reading, following, changing, tools, checking):
     group.add_to(app)
 
 

@@ -30,10 +30,6 @@ BudgetLimits = Annotated[
 ]
 
 
-#: What a baton without a worker would be run by; it is not here yet.
-_NO_AGENT = "the LLM agent comes with a later version; name a function that does the work: --worker module:function"
-
-
 def database(url: str | None) -> str:
     """The URL of the database that a command works on."""
     return load_settings(database_url=url).database
@@ -41,9 +37,13 @@ def database(url: str | None) -> str:
 
 def task_fields(
     goal: Annotated[str, typer.Argument(metavar="GOAL", help="What to do.", show_default=False)],
-    worker: Annotated[str | None, typer.Option("--worker", metavar="REF", help="module:function, human or external.")] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", metavar="REF", help="agent (the default), module:function, human or external.")
+    ] = None,
     context: Annotated[str | None, typer.Option("--context", metavar="JSON|@FILE", help="A JSON object; @- reads standard input.")] = None,
-    tool: Annotated[list[str] | None, typer.Option("--tool", metavar="NAME", help="A tool it may use. Repeatable.")] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option("--tool", metavar="NAME", help="A tool it may use: its name, or module:function. Repeatable.")
+    ] = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="Extra instructions for this task.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Name of the model for agents.")] = None,
     timeout_hint: Annotated[float | None, typer.Option("--timeout-hint", metavar="S", help="Seconds of one execution window.")] = None,
@@ -140,7 +140,7 @@ def _number(item: str, text: str) -> float:
 def _worker(reference: str | None) -> str:
     """The reference, if it leads to a function of (baton, ctx): said now and not after the start of Ray."""
     if reference is None or reference == AGENT:
-        raise InvalidInput("--worker", _NO_AGENT)
+        return AGENT
     if reference in PASSIVE_WORKERS or reference.startswith("code:"):
         return reference
     try:

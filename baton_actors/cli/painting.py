@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
@@ -11,14 +11,18 @@ from rich.live import Live
 
 from baton_actors.baton import Baton
 from baton_actors.cli.output import animated, error_console, say
-from baton_actors.display import LiveTree, Node, TreeView, counted, elapsed, harmless, headline
-from baton_actors.events import TREE_ENDS, Event, EventType
+from baton_actors.display import LiveTree, Node, Spent, TreeView, Verdict, counted, elapsed, harmless, headline
+from baton_actors.events import TREE_ENDS, Event, EventType, Whisper
 from baton_actors.snapshot import Snapshot
 
 #: Off a terminal: a tree of more batons gets a line of counts now and then instead of a line for each change.
 MAX_TOLD = 200
 #: Milliseconds between two lines of counts, by the times of the events.
 SUMMARY_EVERY = 5_000
+#: Characters of a goal, a reason or a name on such a line.
+_TEXT = 200
+#: Seconds; what a function tells as longer is no duration.
+_LONGEST = 1e9
 #: Seconds that the picture may take to catch up with a tree that has ended.
 CATCH_UP = 3.0
 
@@ -31,8 +35,8 @@ class Followed(Protocol):
     def wait(self, timeout: float | None = None) -> Baton:
         """The root when the tree has ended."""
 
-    def events(self, after: int = 0) -> AsyncIterable[Event]:
-        """Everything after a cursor, to the end of the tree."""
+    def events(self, after: int = 0, beside: Callable[[Whisper], None] | None = None) -> AsyncIterable[Event]:
+        """Everything after a cursor, to the end of the tree; what is only heard goes to `beside`."""
 
     def snapshot(self) -> Snapshot:
         """The tree as it stands."""
@@ -44,9 +48,15 @@ class Painter(Protocol):
     def apply(self, event: Event) -> None:
         """Show one event."""
 
+    @property
+    def beside(self) -> Callable[[Whisper], None] | None:
+        """Shows what is going on in a run; None where nobody wants to hear of it."""
+
 
 class LinePainter:
-    """Plain lines, for a file or a pipe: one for each change of status, or counts when there are too many batons."""
+    """Plain lines, for a file or a pipe: one for each change of status and each step of an agent; counts when there are too many."""
+
+    beside: None = None
 
     def __init__(self, view: TreeView) -> None:
         self._view = view
@@ -57,20 +67,58 @@ class LinePainter:
         if len(self._view.nodes) > MAX_TOLD:
             if event.at - self._said_at >= SUMMARY_EVERY or event.type in TREE_ENDS:
                 self._said_at = event.at
-                say(f"{len(self._view.nodes):,} batons: {counted(self._view.counts)}")
+                counts = f"{len(self._view.nodes):,} batons: {counted(self._view.counts)}"
+                say("  ".join([counts, *_used(self._view.spent)]))
+        elif node is not None and event.type is EventType.PROGRESS:
+            if line := _step(node, event):
+                say(line)
         elif node is not None and event.type is not EventType.CREATED:
-            say("  ".join([f"{event.type.removeprefix('baton.'):<11} {harmless(node.goal)}", *_details(node, event)]))
+            spent = self._view.spent if node.parent is None else node.spent
+            say("  ".join([_begun(event.type.removeprefix("baton."), node), *_details(node, event, spent)]))
 
 
-def _details(node: Node, event: Event) -> Iterator[str]:
+def _begun(word: str, node: Node) -> str:
+    return f"{word:<11} {harmless(node.goal, _TEXT)}"
+
+
+def _details(node: Node, event: Event, spent: Spent) -> Iterator[str]:
     if event.type is EventType.SPAWNED:
         yield f"{event.data.get('children', 0):,} children"
     if node.started is not None and node.ended is not None:
         yield elapsed(node.ended - node.started)
+    if node.ended is not None:
+        yield from _used(spent)
     if node.error is not None:
         yield f"{node.error_kind}: {headline(node.error)}"
     if node.note:
         yield harmless(node.note)
+
+
+def _step(node: Node, event: Event) -> str | None:
+    """The line of an agent's decision, model call or tool call; None of any other progress."""
+    data = event.data
+    match data.get("kind"):
+        case "decision":
+            return f"{_begun('decided', node)}: {Verdict.of(event).words()}"
+        case "round":
+            purpose = str(data.get("purpose", "round"))  # "judgement" and "closing" are rounds too
+            word = f"round {data.get('round', '')}" if purpose == "round" else purpose
+            return "  ".join([_begun(harmless(word, _TEXT), node), *_seconds(data), *_used(Spent.of(data, 0))])
+        case "tool":
+            name = harmless(str(data.get("name", "")), _TEXT)
+            return "  ".join([_begun("tool", node), name, *_seconds(data), *(["failed"] if data.get("failed") else [])])
+        case _:
+            return None
+
+
+def _used(spent: Spent) -> Iterator[str]:
+    return filter(None, spent.words())
+
+
+def _seconds(data: dict[str, Any]) -> Iterator[str]:
+    seconds = data.get("seconds")
+    if isinstance(seconds, int | float) and 0 <= seconds < _LONGEST:
+        yield elapsed(round(1000 * seconds))
 
 
 @contextmanager
@@ -82,7 +130,10 @@ def painter(view: TreeView) -> Iterator[Painter]:
         return
     live_tree = LiveTree(view, _now)
     with Live(live_tree, console=console, refresh_per_second=5, redirect_stdout=False, redirect_stderr=False):
-        yield live_tree
+        try:
+            yield live_tree
+        finally:
+            live_tree.close()
 
 
 def ended(tree: Followed, timeout: float | None, view: TreeView | None = None) -> Baton:
@@ -128,14 +179,18 @@ def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
 
 async def _paint(tree: Followed, after: int, shown: Painter) -> None:
     try:
-        async for event in tree.events(after):
+        async for event in tree.events(after, shown.beside):
             shown.apply(event)
     except Exception as error:
         say(f"the picture stops here ({harmless(str(error))}); the task goes on")
 
 
 def outcome(tree: Followed, root: Baton) -> dict[str, Any]:
-    """What `--json` prints of a tree that was waited for."""
+    """What `--json` prints of a tree that was waited for.
+
+    `batons` counts them by status. `rounds` is the sum of all model calls, `usage` of `Baton.usage`: `tokens_in`,
+    `tokens_out`, `tokens_cached` (among those in), and `cost` where it is known; empty if no model was called.
+    """
     snapshot = tree.snapshot()
     counts: dict[str, int] = {}
     usage: dict[str, float] = {}
@@ -151,6 +206,7 @@ def outcome(tree: Followed, root: Baton) -> dict[str, Any]:
         "error_kind": root.error_kind,
         "batons": counts,
         "events": snapshot.seq,
+        "rounds": sum(baton.rounds for baton in snapshot.batons),
         "usage": usage,
         "duration_ms": root.updated_at - root.created_at,
         "partial": root.partial,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from baton_actors.baton import Baton, Status
+from baton_actors.baton import AGENT, Baton, Status
 from baton_actors.cli.database import opened
 from baton_actors.cli.options import AsJson, BatonId, DatabaseUrl
 from baton_actors.cli.output import as_json as json_text
 from baton_actors.cli.output import output_width, print_json, print_text, say
 from baton_actors.cli.tailing import StoredTree, followed
-from baton_actors.display import TreeView, elapsed, harmless, layout, mermaid, plain_line, rich_line, shortened
+from baton_actors.display import Node, TreeView, elapsed, harmless, layout, mermaid, plain_line, rich_line, shortened, usage_in_words
 from baton_actors.errors import InvalidInput
 from baton_actors.events import Event
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _TEXT = 2_000
 #: Fields that `show` prints in a place or a form of their own.
 _TOLD_APART = frozenset(
-    ["id", "status", "root_id", "parent_id", "goal", "worker", "created_at", "updated_at", "not_before", "deadline", "children", "result"],
+    {"id", "status", "root_id", "parent_id", "goal", "worker", "created_at", "updated_at", "not_before", "deadline"}
+    | {"children", "model", "usage", "result"}
 )
 
 
@@ -63,10 +64,11 @@ def show(id: BatonId, as_json: AsJson = False, database_url: DatabaseUrl = None)
     with opened(database_url) as store:
         baton = store.baton(id)
         waits = _waits_for(store, baton)
+        agent = None if as_json or baton.worker != AGENT else _as_logged(store, baton)
     if as_json:
         print_json(baton.model_dump(mode="json"))
         return
-    for name, value in _fields(baton, waits):
+    for name, value in _fields(baton, waits, agent):
         print_text(f"{name:<12} {value}")
 
 
@@ -154,7 +156,15 @@ def _waits_for(store: "Store", baton: Baton) -> str | None:
     return "a worker"
 
 
-def _fields(baton: Baton, waits: str | None) -> Iterator[tuple[str, str]]:
+def _as_logged(store: "Store", baton: Baton) -> Node | None:
+    """What the log tells of an agent's work: its decision and its model are in no column."""
+    view = TreeView(baton.root_id)
+    for event in StoredTree(store, baton.root_id).stored():
+        view.apply(event)
+    return view.nodes.get(baton.id)
+
+
+def _fields(baton: Baton, waits: str | None, agent: Node | None) -> Iterator[tuple[str, str]]:
     """What `show` prints: names and values, only what says something."""
     simple = baton.model_dump(mode="json", exclude_defaults=True)
     yield "id", baton.id
@@ -173,9 +183,15 @@ def _fields(baton: Baton, waits: str | None) -> Iterator[tuple[str, str]]:
             yield name, _when(value)
     if baton.children:
         yield "children", f"{len(baton.children):,}: baton tree {baton.id}"
+    if agent and agent.verdict:
+        yield "decided", agent.verdict.words()
+    if model := baton.model or (agent and agent.model):
+        yield "model", harmless(model)
     for name, value in simple.items():
         if name not in _TOLD_APART:
             yield name, _shown(value)
+    if baton.usage:
+        yield "usage", usage_in_words(baton.usage)
     if baton.status is Status.COMPLETED:
         yield "result", _shown(baton.result)
 

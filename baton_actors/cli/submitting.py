@@ -31,10 +31,13 @@ def run(task: dict[str, Any], timeout: Timeout = None, as_json: AsJson = False, 
 
     Ctrl-C cancels it. A private Ray is started unless RAY_ADDRESS names one or 'ray start' started one here.
     """
-    from baton_actors.client import connect, prepared
+    from baton_actors.client import connect, introduction, prepared
 
+    with status_line() as progress:  # what is wrong with the task is said before Ray is started
+        wanted = prepared(load_settings(database_url=database_url), **task, progress=progress)
+    if introduced := introduction(wanted):
+        say(introduced)
     with status_line() as progress:
-        wanted = prepared(load_settings(database_url=database_url), **task)  # what is wrong with it is said before Ray is started
         client = connect(database_url=database_url, progress=progress)
     with client:
         if client.private:
@@ -52,10 +55,13 @@ def submit(
     """Hand a task to a running cluster.
 
     Its id is printed; 'baton watch ID' follows it."""
-    from baton_actors.client import connect, prepared
+    from baton_actors.client import connect, introduction, prepared
 
     with status_line() as progress:
-        wanted = prepared(load_settings(database_url=database_url), **task, hold=hold)
+        wanted = prepared(load_settings(database_url=database_url), **task, hold=hold, progress=progress)
+    if introduced := introduction(wanted):
+        say(introduced)
+    with status_line() as progress:
         client = connect(database_url=database_url, start=False, progress=progress)
     with client:
         tree = client.hand_in(wanted)

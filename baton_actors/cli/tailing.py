@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from baton_actors.baton import Baton
 from baton_actors.cli.output import say, status_line
 from baton_actors.errors import ClusterUnusable, WaitTimeout
-from baton_actors.events import Event
+from baton_actors.events import Event, Whisper
 from baton_actors.settings import ray_address
 from baton_actors.snapshot import Snapshot
 
@@ -48,8 +48,11 @@ class StoredTree:
             yield from page
             after = page[-1].seq
 
-    def events(self, after: int = 0) -> "StoredEvents":
-        """Everything after a cursor, then what is added, until the tree has ended; for `for` and `async for`."""
+    def events(self, after: int = 0, beside: Callable[[Whisper], None] | None = None) -> "StoredEvents":
+        """Everything after a cursor, then what is added, until the tree has ended; for `for` and `async for`.
+
+        `beside` is never called: what is only heard is in no database.
+        """
         return StoredEvents(self, after)
 
     def wait(self, timeout: float | None = None) -> Baton:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from baton_actors.display.spending import Spent
 from baton_actors.display.view import Mark, Node, TreeView
 
 #: The groups of children that are shown one by one in a folded tree, the most urgent first.
@@ -19,11 +20,12 @@ _MAX_GAP = 10_000
 
 @dataclass(frozen=True, slots=True)
 class BatonLine:
-    """One baton. `counts` stands on the root's line: the whole tree by mark."""
+    """One baton. On the root's line stand `counts` and `spent` of the whole tree."""
 
     level: int
     node: Node
     counts: dict[Mark, int] | None = None
+    spent: Spent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def _everything(view: TreeView, root: Node) -> Iterator[Line]:
 
 
 def _of_baton(view: TreeView, node: Node, level: int) -> Iterator[Line]:
-    yield BatonLine(level, node, view.counts if node.parent is None else None)
+    yield BatonLine(level, node, view.counts, view.spent) if node.parent is None else BatonLine(level, node)
     if node.mark is Mark.FAILED and node.error:
         yield ReasonLine(level + 1, node)
 

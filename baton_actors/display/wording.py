@@ -4,6 +4,8 @@ from rich.cells import cell_len, set_cell_size
 
 #: Zero-width joiners: not printable by Python's rule, but Persian, Hindi and family emoji are made with them.
 _JOINERS = "\u200c\u200d"
+#: Cells between two stops of a tabulator.
+_TAB = 4
 
 
 def harmless(text: str, limit: int | None = None) -> str:
@@ -14,7 +16,15 @@ def harmless(text: str, limit: int | None = None) -> str:
     """
     if limit is not None and len(text) > limit:
         text = text[:limit] + "…"
-    line = " ".join(text.split())
+    return _printable(" ".join(text.split()))
+
+
+def harmless_lines(text: str) -> list[str]:
+    """As `harmless`, but line ends are kept, and so is the white space inside a line: as spaces."""
+    return [_printable("".join(" " if char.isspace() else char for char in line.expandtabs(_TAB))) for line in text.splitlines()]
+
+
+def _printable(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(char if char.isprintable() or char in _JOINERS else "\N{REPLACEMENT CHARACTER}" for char in line)

@@ -27,7 +27,7 @@ class Context:
         children: list[ChildResult],
         breakdown: int,
         state: Any,
-        report_checkpoint: Callable[[Any, dict[str, Any]], None],
+        report_checkpoint: Callable[[Any, dict[str, Any]], object],
     ) -> None:
         self.children = children
         self.breakdown = breakdown

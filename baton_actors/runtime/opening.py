@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from baton_actors.baton import Baton, Budget, Guards
+from baton_actors.baton import AGENT, Baton, Budget, Guards
 from baton_actors.commands import Submit
 from baton_actors.machine import Node, Tree
 from baton_actors.store import Group, LoadedTree, TreeRow
@@ -16,6 +16,7 @@ class Submission:
 
     Attributes:
         root: the root baton. functions: pickled code by hash. archive: a zip of the modules that it needs.
+        agent: settings that its agents share, without secrets.
     """
 
     root: Baton
@@ -24,6 +25,12 @@ class Submission:
     idempotency_key: str | None = None
     functions: dict[str, bytes] = field(default_factory=dict)
     archive: bytes | None = None
+    agent: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def asks_local_model(self) -> bool:
+        """Whether its root is an agent that no model is named for but the small one of this machine."""
+        return self.root.worker == AGENT and self.agent.get("base_url") is None
 
     def dated(self, now: int) -> "Submission":
         """The same with its birth at another time, milliseconds since 1970."""
@@ -50,6 +57,7 @@ class Submission:
             idempotency_key=self.idempotency_key,
             code={"archive": digest(self.archive) if self.archive else None, "functions": sorted(self.functions)},
             created_at=self.root.created_at,
+            agent=self.agent,
         )
 
     def add_code(self, group: Group) -> None:

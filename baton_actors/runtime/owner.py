@@ -22,6 +22,7 @@ from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.ownership import Ownership
 from baton_actors.runtime.processes import RayProcesses
 from baton_actors.runtime.publication import Found, Page
+from baton_actors.runtime.whispering import WireWhisper
 from baton_actors.runtime.wire import Instructions, Lease, WireReport
 from baton_actors.settings import with_own_secret
 from baton_actors.store import Store
@@ -164,16 +165,34 @@ class OwnerActor:
             return Instructions(received + 1, moved=True)
         return await ownership.instructions(lease, received)
 
+    async def whisper(self, lease: Lease, whispers: list[WireWhisper]) -> None:
+        """See `Ownership.whisper`; of another life of the tree, nothing is told."""
+        self._calls["whisper"] += 1
+        if ownership := self._owned_by(lease):
+            ownership.whisper(lease, whispers)
+
+    async def conversation(self, lease: Lease, baton_id: str) -> Found:
+        """See `Ownership.conversation`."""
+        self._calls["conversation"] += 1
+        ownership = self._owned_by(lease)
+        return Found("gone") if ownership is None else Found("here", await ownership.conversation(baton_id))
+
+    async def read_result(self, lease: Lease, baton_id: str, offset: int, limit: int) -> Found:
+        """See `Ownership.read_result`."""
+        self._calls["read_result"] += 1
+        ownership = self._owned_by(lease)
+        return Found("gone") if ownership is None else Found("here", await ownership.read_result(baton_id, offset, limit))
+
     # ------------------------------------------------------------ for subscribers
 
     @ray.method(concurrency_group="polls")
-    async def events(self, root_id: str, after: int) -> Page:
-        """The next events after a cursor, as soon as there are any."""
+    async def events(self, root_id: str, after: int, heard: int | None = None) -> Page:
+        """The next events after a cursor, and for those who listen, whispers; see `Publication.after`."""
         ownership = self._ownership
         if ownership is None or ownership.root_id != root_id:
             return Page(moved=True)
         self._calls["events"] += 1
-        return await ownership.publication.after(after)
+        return await ownership.publication.after(after, heard)
 
     @ray.method(concurrency_group="polls")
     async def outcome(self, root_id: str) -> Found:

@@ -38,10 +38,12 @@ from baton_actors.errors import BatonError, Moved, NotAllowed, NotFound
 from baton_actors.machine import Tree, apply, decide
 from baton_actors.runtime import wire
 from baton_actors.runtime.dispatch import Run, shape_of
+from baton_actors.runtime.learning import Experience
 from baton_actors.runtime.opening import Submission, budget_row, digest, loaded_tree
 from baton_actors.runtime.patience import until_certain
 from baton_actors.runtime.publication import Publication
 from baton_actors.runtime.runs import Landed, Processes, Runs
+from baton_actors.runtime.whispering import WireWhisper
 from baton_actors.runtime.wire import Instructions, Lease, WireReport
 from baton_actors.store import Group, LoadedTree, Store
 
@@ -131,6 +133,7 @@ class Ownership:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._tree = Tree(root_id)
+        self._experience = Experience()
         self._archive: str | None = None
         self._answered: list[str] = []
         self._queue: list[Item] = []
@@ -147,7 +150,8 @@ class Ownership:
     async def begin(self, submission: Submission, cluster_id: str) -> str:
         """Create a tree, owned from its first moment; its id, or that of the tree that has its idempotency key already."""
         self._tree = submission.tree()
-        self._set_code(submission.functions, digest(submission.archive) if submission.archive else None, submission.archive)
+        archive = (digest(submission.archive), submission.archive) if submission.archive else None
+        self._set_code(submission.functions, archive, submission.agent)
         work = Work()
         self._carry(work, [self._item([submission.command()])])
         submission.add_code(work.group)
@@ -179,7 +183,7 @@ class Ownership:
         archive = loaded.tree.code.get("archive")
         functions = loaded.tree.code.get("functions", [])
         code = await self._until_certain(self._store.code, [*functions, archive] if archive else functions)
-        self._set_code({name: code[name] for name in functions}, archive, code.get(archive))
+        self._set_code({name: code[name] for name in functions}, (archive, code[archive]) if archive else None, loaded.tree.agent)
         self._load(loaded)
         self.publication.start(loaded.tree.seq)
         self._enqueue([Recover(_now())])
@@ -196,10 +200,10 @@ class Ownership:
         if not self._over:
             self._close("moved", None)
 
-    def _set_code(self, functions: dict[str, bytes], archive: str | None, archive_bytes: bytes | None) -> None:
+    def _set_code(self, functions: dict[str, bytes], archive: tuple[str, bytes] | None, agent: dict[str, Any]) -> None:
         self._runs.code = dict(functions)
-        self._archive = archive
-        self._processes.set_archive(archive, archive_bytes)
+        self._archive = archive[0] if archive else None
+        self._processes.pack(archive, agent)
 
     def _start_serving(self) -> None:
         self._wake.set()
@@ -234,6 +238,20 @@ class Ownership:
     async def instructions(self, lease: Lease, received: int) -> Instructions:
         """See `Runs.instructions`."""
         return await self._runs.instructions(lease, received)
+
+    def whisper(self, lease: Lease, whispers: list[WireWhisper]) -> None:
+        """What runs of agents are doing: signs of life, and passed on to those who listen."""
+        self.publication.whisper(self._runs.heard(lease, whispers))
+
+    async def conversation(self, baton_id: str) -> list[dict[str, Any]]:
+        """What a baton has said so far, as far as it is durable."""
+        rows: list[dict[str, Any]] = await self._until_certain(self._store.conversation, baton_id)
+        return rows
+
+    async def read_result(self, baton_id: str, offset: int, limit: int) -> tuple[str, int] | None:
+        """See `Store.result_text`."""
+        found: tuple[str, int] | None = await self._until_certain(self._store.result_text, self.root_id, baton_id, offset, limit)
+        return found
 
     def run_ended(self, run: Run, cause: LossCause | None, error: str = "") -> None:
         """See `Runs.ended`."""
@@ -306,18 +324,20 @@ class Ownership:
         for baton_id, run in self._runs.dispatcher.plan():
             if self._decide(work, Start(_now(), baton_id)):
                 self._runs.put(self._tree.nodes[baton_id].baton, run)
-                work.started.append((run, baton_id, wire.assignment(self._tree, baton_id)))
+                work.started.append((run, baton_id, wire.assignment(self._tree, baton_id, self._experience)))
 
     def _decide_item(self, work: Work, item: Item) -> BatonError | None:
         if item.command_id is not None and item.command_id in self._answered:
             return None
         for command in item.commands:
             try:
-                self._decide(work, command)
+                accepted = self._decide(work, command)
             except (NotFound, NotAllowed) as refusal:
                 return refusal
             except Exception as error:
                 raise _Undecidable(item) from error
+            if accepted and isinstance(command, Checkpoint) and command.first_row is not None:
+                work.group.messages += [(command.baton_id, seq, row) for seq, row in enumerate(command.rows, command.first_row)]
             self._note(work, command)
         self._add_code(work, item.functions)
         if item.command_id is not None:
@@ -369,6 +389,7 @@ class Ownership:
     def _perform(self, work: Work) -> None:
         """The group is durable: tell everybody."""
         self.publication.publish(work.group.events)
+        self._experience.learn(work.group.events)
         for run, baton_id, assignment in work.started:
             self._runs.hand_over(run, baton_id, assignment)
         for landed in work.stopped:

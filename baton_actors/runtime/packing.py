@@ -20,6 +20,7 @@ from typing import Any
 from ray import cloudpickle
 
 from baton_actors.baton import AGENT, PASSIVE_WORKERS
+from baton_actors.capabilities.schema import hold_hints
 from baton_actors.errors import InvalidInput
 from baton_actors.references import check_signature, resolve
 
@@ -67,6 +68,14 @@ class Packing:
         check_signature(work, getattr(work, "__qualname__", repr(work)))
         return self.reference(work)
 
+    def tool(self, tool: str | Callable[..., Any]) -> str:
+        """The reference of a tool; one that `module:function` names takes its module along. What it is was checked before."""
+        if isinstance(tool, str) and ":" in tool and not tool.startswith("code:"):
+            module, _ = resolve(tool)
+            if _is_travelling(module) and _root_of(module, self._roots) is not None:
+                self._take_roots()
+        return tool if isinstance(tool, str) else self.reference(tool)
+
     def reference(self, function: Callable[..., Any]) -> str:
         """How a worker process finds a function: `module:name` if it can import it, else `code:<hash>` of its value."""
         known = self._known.get(id(function))
@@ -88,6 +97,7 @@ class Packing:
         return self._by_value(function, module)
 
     def _by_value(self, function: Callable[..., Any], module: ModuleType | None) -> str:
+        hold_hints(function)  # it may be a tool, whose hints become its schema
         stray = module if module is not None and module.__name__ != "__main__" and _is_travelling(module) else None
         try:
             with _pickled_by_value(stray):

@@ -10,7 +10,7 @@ from ray.exceptions import LocalRayletDiedError, NodeDiedError, TaskCancelledErr
 
 from baton_actors.commands import LossCause
 from baton_actors.runtime.dispatch import Run
-from baton_actors.runtime.wire import Instructions, Lease
+from baton_actors.runtime.wire import Instructions, Lease, Luggage
 from baton_actors.runtime.worker import run_assignments
 
 # The tree counts attempts itself, so Ray repeats nothing.
@@ -30,11 +30,11 @@ class RayProcesses:
         self._owner = owner
         self._ended = ended
         self._tasks: dict[int, ray.ObjectRef[None]] = {}
-        self._archive: tuple[str, Any] | None = None
+        self._luggage = Luggage()
 
-    def set_archive(self, digest: str | None, data: bytes | None) -> None:
-        """The modules that the tree's runs import."""
-        self._archive = None if digest is None or data is None else (digest, ray.put(data))
+    def pack(self, archive: tuple[str, bytes] | None, agent: dict[str, Any]) -> None:
+        """See `Processes.pack`."""
+        self._luggage = Luggage(None if archive is None else (archive[0], ray.put(archive[1])), agent)
 
     def start(self, run: Run, lease: Lease, first: Instructions) -> None:
         """Submit the task of a run."""
@@ -42,7 +42,7 @@ class RayProcesses:
         options = {name: amount for name, amount in amounts.items() if name in _OWN_OPTIONS}
         custom = {name: amount for name, amount in amounts.items() if name not in _OWN_OPTIONS}
         task = (_fresh if run.shape.fresh else _shared).options(**options, resources=custom, name="baton run")
-        reference = task.remote(self._owner, lease, first, self._archive)
+        reference = task.remote(self._owner, lease, first, self._luggage)
         self._tasks[run.id] = reference
         asyncio.wrap_future(reference.future()).add_done_callback(lambda future: self._task_ended(run, future))
 

@@ -7,10 +7,11 @@ two, under a lock that is held for a moment. A slow subscriber slows nobody: wha
 import asyncio
 import random
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from baton_actors.events import Event
+from baton_actors.events import Event, Whisper
+from baton_actors.runtime.whispering import Heard
 
 #: Events that are kept in memory, at least; older ones are read from the database.
 RECENT_EVENTS = 4_096
@@ -23,11 +24,16 @@ POLL_SECONDS = (30.0, 60.0)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a subscriber gets: events in order; `behind`: read from the database first; `moved`: ask the directory again."""
+    """What a subscriber gets: events in order; `behind`: read from the database first; `moved`: ask the directory again.
+
+    Who listens also gets `beside`, what was whispered meanwhile, and `heard`, the number to ask with next.
+    """
 
     events: tuple[tuple[Any, ...], ...] = ()
     behind: bool = False
     moved: bool = False
+    beside: tuple[Whisper, ...] = ()
+    heard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,9 @@ class Publication:
         self._recent: list[tuple[Any, ...]] = []
         self._final: dict[str, Any] | None = None
         self._closed = False
+        self._heard = Heard()
         self._more = Waiting()
+        self._more_or_heard = Waiting()
         self._end = Waiting()
 
     @property
@@ -106,7 +114,7 @@ class Publication:
         with self._lock:
             if self._seq is None:
                 self._seq = seq
-        self._more.wake()
+        self._wake()
 
     def publish(self, events: list[Event]) -> None:
         """More events, committed."""
@@ -117,31 +125,54 @@ class Publication:
             self._seq = events[-1].seq
             if len(self._recent) > 2 * RECENT_EVENTS:
                 del self._recent[:-RECENT_EVENTS]
-        self._more.wake()
+            self._heard.follow(events)
+        self._wake()
+
+    def whisper(self, whispers: list[Whisper]) -> None:
+        """What attempts in flight are doing; only those who listen are woken."""
+        if whispers:
+            with self._lock:
+                self._heard.add(whispers)
+            self._more_or_heard.wake()
 
     def close(self, final: dict[str, Any] | None) -> None:
         """No more comes from here: the tree has ended with this root, or (None) it has moved."""
         with self._lock:
             self._final = final
             self._closed = True
-        self._more.wake()
+        self._wake()
         self._end.wake()
 
-    async def after(self, cursor: int) -> Page:
-        """The events after a cursor, as soon as there are any. Called in the polls' loop only."""
+    def _wake(self) -> None:
+        self._more.wake()
+        self._more_or_heard.wake()
+
+    async def after(self, cursor: int, heard: int | None = None) -> Page:
+        """The events after a cursor, as soon as there are any. Called in the polls' loop only.
+
+        Who gives the number of the last whisper that was heard, 0 at first, is told of whispers too, as soon as there are any.
+        """
 
         async def look() -> Page | None:
             with self._lock:
-                missing = 0 if self._seq is None else self._seq - cursor
-                if missing > len(self._recent):
-                    return Page(behind=True)
-                if missing > 0:
-                    start = len(self._recent) - missing
-                    return Page(tuple(self._recent[start : start + PAGE]))
-                return Page(moved=True) if self._closed else None
+                return self._events_after(cursor) if heard is None else self._all_after(cursor, heard)
 
-        page: Page | None = await self._more.until(look)
-        return page or Page()
+        page: Page | None = await (self._more if heard is None else self._more_or_heard).until(look)
+        return page or Page(heard=heard or 0)
+
+    def _events_after(self, cursor: int) -> Page | None:
+        missing = 0 if self._seq is None else self._seq - cursor
+        if missing > len(self._recent):
+            return Page(behind=True)
+        if missing > 0:
+            start = len(self._recent) - missing
+            return Page(tuple(self._recent[start : start + PAGE]))
+        return Page(moved=True) if self._closed else None
+
+    def _all_after(self, cursor: int, heard: int) -> Page | None:
+        page = self._events_after(cursor)
+        beside, last = self._heard.after(heard)
+        return replace(page or Page(), beside=beside, heard=last) if page or beside else None
 
     async def final(self) -> Found:
         """The root when the tree has ended. Called in the polls' loop only."""

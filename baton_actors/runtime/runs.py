@@ -13,7 +13,9 @@ from typing import Any, Protocol
 
 from baton_actors.baton import Baton
 from baton_actors.commands import Command, Lose, LossCause
+from baton_actors.events import Whisper
 from baton_actors.runtime.dispatch import Dispatcher, Flight, Run, Shape
+from baton_actors.runtime.whispering import ALIVE, WireWhisper
 from baton_actors.runtime.wire import Instructions, Lease
 
 log = logging.getLogger(__name__)
@@ -34,8 +36,8 @@ MOST_FAILED_STARTS = 4
 class Processes(Protocol):
     """Where runs get their processes from; the owner actor gives Ray's."""
 
-    def set_archive(self, digest: str | None, data: bytes | None) -> None:
-        """The modules that every run of the tree imports."""
+    def pack(self, archive: tuple[str, bytes] | None, agent: dict[str, Any]) -> None:
+        """What every run of the tree is given: modules to import, by hash, and the settings of its agents."""
 
     def start(self, run: Run, lease: Lease, first: Instructions) -> None:
         """Start a process; when it has ended, `Runs.ended` is called."""
@@ -120,6 +122,20 @@ class Runs:
         finally:
             if self._polls.get(run.id) is poll:  # its caller has gone
                 del self._polls[run.id]
+
+    def heard(self, lease: Lease, whispers: list[WireWhisper]) -> list[Whisper]:
+        """What a run whispers of attempts that it has in flight, each a sign of life; those that are only that are left out."""
+        run = self.at_work(lease)
+        if run is None:
+            return []
+        told = []
+        for whisper in map(Whisper._make, whispers):
+            flight = run.in_flight.get(whisper.baton_id)
+            if flight is not None and flight.attempt == whisper.attempt:
+                self.sign_of_life(flight)
+                if whisper.kind != ALIVE:
+                    told.append(whisper)
+        return told
 
     def ended(self, run: Run, cause: LossCause | None, error: str = "") -> None:
         """A run's process is gone, by its own end (None) or otherwise; what it had in flight is lost."""

@@ -7,12 +7,14 @@ text, never as objects: many do not unpickle on the other side.
 from dataclasses import dataclass, field
 from typing import Any
 
-from baton_actors.baton import Baton, ChildResult, ChildSpec, ErrorKind
-from baton_actors.commands import Checkpoint, Complete, Fail, HandOver, Report, Spawn
-from baton_actors.machine import Tree
+from baton_actors.baton import AGENT, Baton, ChildResult, ChildSpec, ErrorKind
+from baton_actors.commands import Checkpoint, Complete, Fail, HandOver, Report, Spawn, Spending
+from baton_actors.machine import Tree, room
+from baton_actors.runtime.learning import Experience
 
 #: ("completed", baton_id, attempt, value, partial) | ("failed", …, error, kind, retryable, after) |
-#: ("spawned", …, specs, state, code) | ("handed_over", …, state) | ("checkpoint", …, state, data)
+#: ("spawned", …, specs, state, code) | ("handed_over", …, state) | ("checkpoint", …, state, data); an agent's goes on with
+#: (…, first_row, rows, usage, rounds), its rows as JSON texts.
 WireReport = tuple[Any, ...]
 
 
@@ -23,6 +25,18 @@ class Lease:
     root_id: str
     epoch: int
     run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Luggage:
+    """What every run of a tree is given at its start.
+
+    Attributes:
+        archive: hash of the modules that it imports, and a reference to their bytes. agent: settings of its agents.
+    """
+
+    archive: tuple[str, Any] | None = None
+    agent: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +54,8 @@ class Instructions:
     moved: bool = False
 
 
-def assignment(tree: Tree, baton_id: str) -> dict[str, Any]:
-    """All that a worker needs of a baton that was just started."""
+def assignment(tree: Tree, baton_id: str, experience: Experience) -> dict[str, Any]:
+    """All that a worker needs of a baton that was just started; what only an agent needs is for agents only."""
     node = tree.nodes[baton_id]
     baton = node.baton
     wire: dict[str, Any] = {"baton": baton.model_dump(exclude_defaults=True)}
@@ -52,6 +66,8 @@ def assignment(tree: Tree, baton_id: str) -> dict[str, Any]:
         ]
     if node.state is not None:
         wire["state"] = node.state
+    if baton.worker == AGENT:
+        wire |= {"spoken": node.spoken, "room": room(tree, baton), "learned": experience.known()}
     return wire
 
 
@@ -82,6 +98,13 @@ def command(report: WireReport, at: int, jitter: float) -> Report:
         case "handed_over":
             return HandOver(at, baton_id, attempt, *rest)
         case "checkpoint":
-            return Checkpoint(at, baton_id, attempt, *rest)
+            return _checkpoint(at, baton_id, attempt, *rest)
         case _:
             raise ValueError(f"unknown report {kind!r}")
+
+
+def _checkpoint(at: int, baton_id: str, attempt: int, state: Any, data: dict[str, Any], *save: Any) -> Checkpoint:
+    if not save:
+        return Checkpoint(at, baton_id, attempt, state, data)
+    first_row, rows, usage, rounds = save
+    return Checkpoint(at, baton_id, attempt, state, data, Spending(usage, rounds), first_row, rows)

@@ -9,24 +9,30 @@ import inspect
 import os
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorUnavailableError
+from ray.exceptions import ActorUnavailableError, RayError
 
-from baton_actors.baton import Baton, Child, Completed, ErrorKind, Failed, HandedOver, Outcome, Spawned
+from baton_actors.baton import AGENT, Baton, Child, Completed, ErrorKind, Failed, HandedOver, Outcome, Spawned
+from baton_actors.capabilities.calling import any_left
 from baton_actors.errors import InvalidInput, Retry
 from baton_actors.jsonable import checked
 from baton_actors.machine import ERROR_CHARACTERS
+from baton_actors.runtime.agent_host import AgentHost
 from baton_actors.runtime.context import Context
 from baton_actors.runtime.dispatch import SHARED_LIMIT
 from baton_actors.runtime.loading import Loader, archive_folder, importable, unpack
 from baton_actors.runtime.packing import Packing
-from baton_actors.runtime.wire import Instructions, Lease, WireReport, read_assignment, spec_wire
+from baton_actors.runtime.publication import Found
+from baton_actors.runtime.whispering import Whisperer, WireWhisper
+from baton_actors.runtime.wire import Instructions, Lease, Luggage, WireReport, read_assignment, spec_wire
 
 #: Seconds between two tries of a call that the owner's node could not take; the task ends with its owner's process anyway.
 RESEND_SECONDS = 0.2
@@ -36,11 +42,11 @@ LONGEST_WAIT_SECONDS = 30 * 86_400.0
 REPORTS_A_CALL = 1_000
 
 
-def run_assignments(owner: ActorHandle[Any], lease: Lease, first: Instructions, archive: tuple[str, Any] | None) -> None:
-    """The body of the Ray task. `archive` is the hash of the tree's modules and a reference to their bytes."""
-    run = WorkerRun(owner, lease, _unpacked(archive))
+def run_assignments(owner: ActorHandle[Any], lease: Lease, first: Instructions, luggage: Luggage) -> None:
+    """The body of the Ray task."""
+    run = WorkerRun(owner, lease, _unpacked(luggage.archive), luggage.agent)
     asyncio.run(run.main(first))
-    if run.busy:
+    if run.busy or any_left():
         os._exit(0)  # functions of a tree that is gone still run in threads, and Ray would give this process to another tree
 
 
@@ -52,18 +58,28 @@ def _unpacked(archive: tuple[str, Any] | None) -> Path | None:
 
 
 class WorkerRun:
-    """The assignments of one process, the reports that wait to be sent, the call for instructions."""
+    """The assignments of one process, the reports that wait to be sent, the call for instructions.
 
-    def __init__(self, owner: ActorHandle[Any], lease: Lease, folder: Path | None) -> None:
+    Args:
+        folder: with the tree's unpacked modules. agent: the tree's agent settings.
+    """
+
+    def __init__(self, owner: ActorHandle[Any], lease: Lease, folder: Path | None, agent: dict[str, Any]) -> None:
         self._owner = owner
         self._lease = lease
         self._folder = folder
+        self._agent = agent
         self._loader = Loader()
         self._packing_roots = tuple(sorted(folder.iterdir())) if folder else ()
         self._threads = ThreadPoolExecutor(SHARED_LIMIT, thread_name_prefix="baton")
-        self._at_work: dict[tuple[str, int], tuple[Context, asyncio.Task[None] | None]] = {}
+        self._at_work: dict[tuple[str, int], tuple[Context | AgentHost, asyncio.Task[None] | None]] = {}
         self._outbox: list[WireReport] = []
         self._outbox_lock = threading.Lock()
+        self._reported = 0
+        self._acknowledged = 0
+        self._awaited: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._whisperer: Whisperer | None = None
+        self._whispering: asyncio.Task[None] | None = None
         self._moved = False
         self._finishing = False
 
@@ -87,6 +103,8 @@ class WorkerRun:
                     await self._nothing_left.wait()
                 self._finishing = True
                 self._outbox_filled.set()
+                if self._whispering is not None:
+                    self._whispering.cancel()
         self._threads.shutdown(wait=False)
 
     # ------------------------------------------------------------ instructions
@@ -124,9 +142,42 @@ class WorkerRun:
             except ActorUnavailableError:
                 await asyncio.sleep(RESEND_SECONDS)
 
+    async def _ask(self, method: str, *arguments: Any) -> Any:
+        """What the owner answers to an agent; does not return if it has another tree now, since this run is stopped then."""
+        found: Found = await self._call(method, *arguments)
+        if found.state == "gone":
+            await self._loop.create_future()
+        return found.value
+
+    async def _send_whispers(self, whispers: list[WireWhisper]) -> None:
+        """One try: whispers may be lost."""
+        with suppress(RayError):
+            await self._owner.whisper.remote(self._lease, whispers)
+
     # ------------------------------------------------------------ runs
 
     def _begin(self, wire: dict[str, Any]) -> None:
+        if wire["baton"].get("worker", AGENT) == AGENT:
+            self._begin_agent(wire)
+        else:
+            self._begin_function(wire)
+
+    def _begin_agent(self, wire: dict[str, Any]) -> None:
+        if self._whisperer is None:
+            self._whisperer = Whisperer(self._send_whispers)
+            self._whispering = self._loop.create_task(self._whisperer.run())
+        host = AgentHost(
+            wire,
+            self._agent,
+            report=self._report_awaited,
+            ask=self._ask,
+            function=self._loader.function,
+            whisperer=self._whisperer,
+        )
+        task = self._loop.create_task(self._run_async(lambda _, host: host.run(), host.baton, host))
+        self._at_work[host.baton.id, host.baton.attempt] = (host, task)
+
+    def _begin_function(self, wire: dict[str, Any]) -> None:
         baton, breakdown, state, children = read_assignment(wire)
         context = Context(
             baton,
@@ -157,7 +208,7 @@ class WorkerRun:
             report = _exception_report(baton, error)
         self._ended(baton, report)
 
-    async def _run_async(self, function: Callable[..., Any], baton: Baton, context: Context) -> None:
+    async def _run_async(self, function: Callable[..., Any], baton: Baton, context: Context | AgentHost) -> None:
         try:
             report = self._outcome_report(baton, await function(baton, context))
         except BaseException as error:  # as above; a stopped one ends in CancelledError, and its report is not sent
@@ -194,13 +245,29 @@ class WorkerRun:
 
     # ------------------------------------------------------------ reports
 
-    def _report(self, report: WireReport) -> None:
-        """Put a report into the outbox, from any thread; the loop is woken for the first one only."""
+    def _report(self, report: WireReport) -> int:
+        """Put a report into the outbox, from any thread; its number. The loop is woken for the first one only."""
         with self._outbox_lock:
             self._outbox.append(report)
-            first = len(self._outbox) == 1
+            self._reported += 1
+            number, first = self._reported, len(self._outbox) == 1
         if first:
             self._loop.call_soon_threadsafe(self._outbox_filled.set)
+        return number
+
+    def _report_awaited(self, report: WireReport) -> "asyncio.Future[None]":
+        """The same, in the loop; done when the report is acknowledged."""
+        acknowledged: asyncio.Future[None] = self._loop.create_future()
+        self._awaited.append((self._report(report), acknowledged))
+        return acknowledged
+
+    def _acknowledge(self, count: int) -> None:
+        """So many more reports are durable, in the order in which they were made."""
+        self._acknowledged += count
+        while self._awaited and self._awaited[0][0] <= self._acknowledged:
+            _, acknowledged = self._awaited.popleft()
+            if not acknowledged.done():  # whoever waited for it may have been stopped
+                acknowledged.set_result(None)
 
     def _ended(self, baton: Baton, report: WireReport) -> None:
         context, _ = self._at_work.pop((baton.id, baton.attempt))
@@ -221,6 +288,8 @@ class WorkerRun:
             if reports:
                 number += 1
                 self._moved = not await self._call("report", number, reports)
+                if not self._moved:
+                    self._acknowledge(len(reports))
             elif self._finishing:
                 return
             if self._finishing:

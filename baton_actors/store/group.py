@@ -11,11 +11,12 @@ class Group:
     """Changes of one tree that become durable together.
 
     The values' names are those of `Baton` and of what its owner keeps beside it (`breakdown since retries alone state
-    parked reborn_at reserved`). `children` is no column: it says where a created child stands among its siblings.
+    parked reborn_at reserved spoken`). `children` is no column: it says where a created child stands among its siblings.
 
     Attributes:
         created: whole batons by id, parents before children. changed: what changed of others, by id.
         events: in order of seq. tree: columns of `trees` to set (`status wake_at budget code answered`).
+        messages: rows of conversations, as (baton id, seq, JSON text); new ones only, none is ever written again.
         release: the owner gives the tree back with this transaction; wake_in: it is due again in so many milliseconds, None: never.
         code: functions and packages by hash, as (kind, bytes); a hash that is known already is left as it is.
     """
@@ -23,6 +24,7 @@ class Group:
     created: dict[str, dict[str, Any]] = field(default_factory=dict)
     changed: dict[str, dict[str, Any]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    messages: list[tuple[str, int, str]] = field(default_factory=list)
     tree: dict[str, Any] = field(default_factory=dict)
     release: bool = False
     wake_in: int | None = None

@@ -1,17 +1,18 @@
 """What anybody may read. Every function here runs inside one read transaction that its caller began: it is consistent."""
 
+import json
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
-from baton_actors.baton import PASSIVE_WORKERS, Baton, Status
+from baton_actors.baton import ENDED, PASSIVE_WORKERS, Baton, Status
 from baton_actors.errors import NotFound
 from baton_actors.events import Event
 from baton_actors.snapshot import Snapshot
 from baton_actors.store.records import TreeRow
 from baton_actors.store.rows import load_batons, load_event, load_tree
-from baton_actors.store.tables import batons, code, trees
+from baton_actors.store.tables import batons, code, messages, trees
 from baton_actors.store.tables import events as event_log
 
 T = TypeVar("T")
@@ -64,6 +65,28 @@ def events(connection: Connection, root_id: str, after: int, limit: int) -> list
     """At most `limit` events that follow seq `after`."""
     page = select(event_log).where(event_log.c.root_id == root_id, event_log.c.seq > after).order_by(event_log.c.seq).limit(limit)
     return [load_event(row) for row in connection.execute(page)]
+
+
+def conversation(connection: Connection, baton_id: str) -> list[dict[str, Any]]:
+    """All rows of a baton's conversation."""
+    bodies = select(messages.c.body).where(messages.c.baton_id == baton_id).order_by(messages.c.seq)
+    return [json.loads(body) for body in connection.execute(bodies).scalars()]
+
+
+def result_text(connection: Connection, root_id: str, id: str, offset: int, limit: int) -> tuple[str, int] | None:
+    """A part of what an ended baton of a tree has left, and the length of the whole; None if there is no such baton."""
+    ended = (batons.c.id == id, batons.c.root_id == root_id, batons.c.status.in_([str(status) for status in ENDED]))
+    row = connection.execute(select(batons.c.status, batons.c.result, batons.c.error).where(*ended)).first()
+    if row is None:
+        return None
+    text = _as_text(row.result) if row.status == Status.COMPLETED else row.error or ""
+    start = max(0, offset)
+    return text[start : start + max(0, limit)], len(text)
+
+
+def _as_text(result: str) -> str:
+    """A stored result as a reader wants it: a text as it is, anything else as the JSON that it is stored as."""
+    return str(json.loads(result)) if result.startswith('"') else result
 
 
 def counts(connection: Connection, root_id: str) -> dict[str, int]:

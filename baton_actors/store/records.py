@@ -15,7 +15,7 @@ class TreeRow:
     Attributes:
         lease_until, wake_at: milliseconds, database time. wake_at None: nothing but a command wakes it.
         budget: `{"limits": {...}, "since": ms, "guards": {...}}`.
-        code: what travels with the tree. answered: `[command id, answer]` pairs.
+        code: what travels with the tree. answered: `[command id, answer]` pairs. agent: settings that its agents share.
     """
 
     root_id: str
@@ -32,13 +32,14 @@ class TreeRow:
     code: dict[str, Any] = field(default_factory=dict)
     answered: list[Any] = field(default_factory=list)
     created_at: int = 0
+    agent: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTree:
     """A whole tree: each baton, parents before children, with the fields that its owner keeps beside it.
 
-    Those fields are `breakdown since retries alone state parked reborn_at reserved`, by the names the machine uses.
+    Those fields are `breakdown since retries alone state parked reborn_at reserved spoken`, by the names the machine uses.
     """
 
     tree: TreeRow

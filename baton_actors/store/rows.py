@@ -12,12 +12,13 @@ from baton_actors.baton import NOTIFY_LEVELS, Baton, Constraints, ErrorKind, Sta
 from baton_actors.events import Event, EventType
 from baton_actors.jsonable import encode
 from baton_actors.store.records import TreeRow
-from baton_actors.store.tables import batons, events, trees
+from baton_actors.store.tables import batons, events, messages, trees
 
 BATON_COLUMNS = tuple(column.name for column in batons.columns)
 EVENT_COLUMNS = tuple(column.name for column in events.columns)
+MESSAGE_COLUMNS = tuple(column.name for column in messages.columns)
 _TREE_COLUMNS = tuple(column.name for column in trees.columns)
-_TREE_JSON = frozenset({"budget", "code", "answered"})
+_TREE_JSON = frozenset({"budget", "code", "answered", "agent"})
 #: Fields of a baton whose columns have another name.
 _RENAMED = {"breakdown": "breakdowns"}
 
@@ -135,6 +136,7 @@ def _created_row(v: dict[str, Any], position: int) -> tuple[Any, ...]:
         _optional(get("parked")),
         get("reborn_at"),
         _object(get("reserved", {})),
+        get("spoken", 0),
     )
 
 
@@ -161,6 +163,7 @@ def _load_baton(row: Sequence[Any], children: list[str]) -> tuple[Baton, dict[st
         channel, notify, created_at, updated_at, root_id, _, worker, model, result_type, resources, breakdown_policy,
         on_child_failure, max_retries, retry_on, partial, error_kind, attempt, losses, generation, rounds, usage,
         held, not_before, deadline, breakdowns, since, retries, alone, state, parked, reborn_at, reserved,
+        spoken,
     ) = row
     # fmt: on
     fields = {
@@ -205,6 +208,7 @@ def _load_baton(row: Sequence[Any], children: list[str]) -> tuple[Baton, dict[st
         "parked": _decoded(parked),
         "reborn_at": reborn_at,
         "reserved": _decoded(reserved),
+        "spoken": spoken,
     }
     return _BLANK.model_copy(update=fields), beside
 

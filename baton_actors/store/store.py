@@ -5,6 +5,7 @@ reads the database again. Every method raises `DatabaseUnusable` when waiting wi
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 from baton_actors.baton import Baton
 from baton_actors.events import Event
@@ -167,6 +168,17 @@ class Store:
     def events(self, root_id: str, after: int, limit: int) -> list[Event]:
         """At most `limit` events that follow seq `after`; empty for an unknown tree."""
         return self._database.read(lambda connection: reading.events(connection, root_id, after, limit))
+
+    def conversation(self, baton_id: str) -> list[dict[str, Any]]:
+        """The rows of a baton's conversation in order, those of all its lives; empty for one that has said nothing."""
+        return self._database.read(lambda connection: reading.conversation(connection, baton_id))
+
+    def result_text(self, root_id: str, id: str, offset: int, limit: int) -> tuple[str, int] | None:
+        """At most `limit` characters of what an ended baton of this tree has left, from `offset`, and how many there are.
+
+        A text is given as it is, any other result as JSON, of a failed baton its error. None: no ended baton of that id is here.
+        """
+        return self._database.read(lambda connection: reading.result_text(connection, root_id, id, offset, limit))
 
     def counts(self, root_id: str) -> dict[str, int]:
         """How many batons of a tree stand at each status that occurs."""

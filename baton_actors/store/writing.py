@@ -16,12 +16,13 @@ from baton_actors.store.records import TreeRow
 from baton_actors.store.rows import (
     BATON_COLUMNS,
     EVENT_COLUMNS,
+    MESSAGE_COLUMNS,
     changed_rows,
     created_rows,
     event_rows,
     tree_values,
 )
-from baton_actors.store.tables import Now, batons, code, events, trees
+from baton_actors.store.tables import Now, batons, code, events, messages, trees
 
 
 def begin_tree(connection: Connection, tree: TreeRow, group: Group, lease_ms: int) -> str | None:
@@ -29,7 +30,7 @@ def begin_tree(connection: Connection, tree: TreeRow, group: Group, lease_ms: in
     values = {**tree_values(asdict(tree)), **_tree_update(group), "lease_until": Now() + lease_ms}
     inserted = _insert(connection, trees).values(values).on_conflict_do_nothing().returning(trees.c.root_id)
     if connection.execute(inserted).first() is not None:
-        _write_rows(connection, group)
+        _write_rows(connection, tree.root_id, group)
         return None
     if tree.idempotency_key is None:
         return tree.root_id
@@ -49,7 +50,7 @@ def commit(connection: Connection, root_id: str, epoch: int, group: Group) -> No
     )
     if not connection.execute(fence).rowcount:
         raise Moved(root_id, epoch)
-    _write_rows(connection, group)
+    _write_rows(connection, root_id, group)
 
 
 def put_code(connection: Connection, given: dict[str, tuple[str, bytes]]) -> None:
@@ -68,13 +69,15 @@ def _tree_update(group: Group) -> dict[str, Any]:
     return values
 
 
-def _write_rows(connection: Connection, group: Group) -> None:
+def _write_rows(connection: Connection, root_id: str, group: Group) -> None:
     if group.created:
         bulk.insert(connection, batons, BATON_COLUMNS, created_rows(group.created, group.positions()))
     for columns, rows in changed_rows(group.changed).items():
         bulk.update(connection, batons, columns, rows)
     if group.events:
         bulk.insert(connection, events, EVENT_COLUMNS, event_rows(group.events))
+    if group.messages:
+        bulk.insert(connection, messages, MESSAGE_COLUMNS, [(root_id, *row) for row in group.messages])
     if group.code:
         put_code(connection, group.code)
 

@@ -22,8 +22,8 @@ import pytest
 from baton_actors.baton import Constraints, ErrorKind, Status
 from baton_actors.errors import DatabaseUnusable, Moved, NotFound
 from baton_actors.events import Event, EventType
-from baton_actors.jsonable import MAX_DEPTH
-from baton_actors.store import CommitDoubtful, Group, Owned, Store
+from baton_actors.jsonable import MAX_DEPTH, encode
+from baton_actors.store import CommitDoubtful, Group, Owned, Store, migrations
 from baton_actors.testing.store_samples import (
     NOW,
     OWNER,
@@ -31,6 +31,7 @@ from baton_actors.testing.store_samples import (
     execute,
     group_of,
     log,
+    migrate,
     new_children,
     new_root,
     row_of,
@@ -59,11 +60,21 @@ class StoreContract:
     def test_a_tree_that_begins_is_read_back_whole(self, store: Store) -> None:
         root = new_root()
         budget = {"limits": {"batons": 5}, "since": NOW, "guards": {}}
-        row = row_of(root, wake_at=NOW, budget=budget, code={"worker": "code:1"}, answered=[["c1", {"id": root.id}]], idempotency_key="k")
+        row = row_of(
+            root,
+            wake_at=NOW,
+            budget=budget,
+            code={"worker": "code:1"},
+            answered=[["c1", {"id": root.id}]],
+            idempotency_key="k",
+            agent={"base_url": TEXTS},
+        )
         assert store.begin_tree(row, group_of(root, events=log(root.id, 1, 3))) is None
         kept = store.tree(root.id)
         assert (kept.seq, kept.epoch, kept.status, kept.owner, kept.owner_pid) == (3, 1, "open", OWNER, None)
         assert (kept.budget, kept.code, kept.answered, kept.idempotency_key) == (budget, row.code, row.answered, "k")
+        assert kept.agent == {"base_url": TEXTS}
+        assert store.tree(begun(store).id).agent == {}
         assert store.baton(root.id) == root
 
     def test_a_tree_that_begins_twice_is_written_once(self, store: Store, other: Store) -> None:
@@ -203,6 +214,7 @@ class StoreContract:
             "parked": [0],
             "reborn_at": 9,
             "reserved": {"tokens": 7},
+            "spoken": 12,
         }
         group = Group()
         group.add_row(root.id, False, beside)
@@ -242,6 +254,86 @@ class StoreContract:
         root = begun(store)
         store.commit(root.id, 1, Group(code={"h1": ("function", b"other"), "h2": ("package", b"")}))
         assert store.code(["h1", "h2", "h3"]) == {"h1": b"\x00\xff one", "h2": b""}
+
+    # ---------------------------------------------------------------- conversations
+
+    def test_a_conversation_is_appended_to_and_read_in_order(self, store: Store) -> None:
+        root, other = begun(store), begun(store)
+        first = [(root.id, seq, encode({"n": seq, "content": TEXTS})) for seq in range(3)]
+        store.commit(root.id, 1, Group(events=log(root.id, 2, 2), messages=first))
+        store.commit(other.id, 1, Group(events=log(other.id, 2, 2), messages=[(other.id, 0, "{}")]))
+        store.commit(root.id, 1, Group(events=log(root.id, 3, 3), messages=[(root.id, 12, '{"n":12}'), (root.id, 5, '{"n":5}')]))
+        rows = store.conversation(root.id)
+        assert [row["n"] for row in rows] == [0, 1, 2, 5, 12]
+        assert rows[0] == {"n": 0, "content": TEXTS}
+        assert store.conversation(other.id) == [{}]
+        assert store.conversation("bt_unknown") == []
+
+    def test_the_first_rows_of_a_conversation_may_come_with_the_tree(self, store: Store) -> None:
+        root = new_root()
+        store.begin_tree(row_of(root), group_of(root, events=log(root.id, 1, 1), messages=[(root.id, 0, '{"a":1}')]))
+        assert store.conversation(root.id) == [{"a": 1}]
+
+    def test_a_place_in_a_conversation_is_written_once(self, store: Store) -> None:
+        """A second one there would be a fault of ours: nothing of that group is written."""
+        root = begun(store)
+        store.commit(root.id, 1, Group(events=log(root.id, 2, 2), messages=[(root.id, 0, '{"a":1}')]))
+        with pytest.raises(CommitDoubtful):
+            store.commit(root.id, 1, Group(events=log(root.id, 3, 3), messages=[(root.id, 0, '{"a":2}')]))
+        assert store.conversation(root.id) == [{"a": 1}]
+        assert store.tree(root.id).seq == 2
+
+    def test_a_conversation_of_200_rounds_grows_by_what_is_new(self, store: Store) -> None:
+        """S4: one statement for the rows of a round, whatever went before, and nothing is read."""
+        root = begun(store)
+        statements = []
+        for number in range(200):
+            before = store.statements
+            rows = [(root.id, 2 * number + place, encode({"content": "x" * 1_000})) for place in range(2)]
+            store.commit(root.id, 1, Group(events=log(root.id, number + 2, number + 2), messages=rows))
+            statements.append(store.statements - before)
+        assert set(statements) == {3}
+        assert len(store.conversation(root.id)) == 400
+
+    @pytest.mark.parametrize(
+        ("values", "text"),
+        [
+            ({"status": Status.COMPLETED, "result": "a text: " + TEXTS}, "a text: " + TEXTS),
+            ({"status": Status.COMPLETED, "result": {"a": [1, "é", None]}}, '{"a":[1,"é",null]}'),
+            ({"status": Status.COMPLETED, "result": None}, "null"),
+            ({"status": Status.COMPLETED, "result": ""}, ""),
+            ({"status": Status.FAILED, "error": "it broke: " + TEXTS, "error_kind": ErrorKind.ERROR}, "it broke: " + TEXTS),
+        ],
+    )
+    def test_a_result_is_read_in_parts(self, store: Store, values: dict[str, Any], text: str) -> None:
+        root = begun(store)
+        group = Group()
+        group.add_row(root.id, False, values)
+        store.commit(root.id, 1, group)
+        whole = len(text)
+        assert store.result_text(root.id, root.id, 0, 10_000) == (text, whole)
+        assert store.result_text(root.id, root.id, 2, 3) == (text[2:5], whole)
+        assert store.result_text(root.id, root.id, whole, 3) == ("", whole)
+        assert store.result_text(root.id, root.id, -7, 2) == (text[:2], whole)
+        assert store.result_text(root.id, root.id, 0, -1) == ("", whole)
+
+    def test_only_what_has_ended_in_the_same_tree_has_a_result(self, store: Store) -> None:
+        root, stranger = begun(store), begun(store)
+        (child,) = spawned(store, root, 1, 2)
+        group = Group()
+        group.add_row(stranger.id, False, {"status": Status.COMPLETED, "result": "secret"})
+        store.commit(stranger.id, 1, group)
+        for id in (root.id, child.id, stranger.id, "bt_unknown"):
+            assert store.result_text(root.id, id, 0, 10) is None
+        assert store.result_text(stranger.id, stranger.id, 0, 10) == ("secret", 6)
+
+    def test_a_part_of_a_result_of_13_mb_is_read(self, store: Store) -> None:
+        """S2."""
+        root = begun(store)
+        group = Group()
+        group.add_row(root.id, False, {"status": Status.COMPLETED, "result": "0123456789" * 1_300_000})
+        store.commit(root.id, 1, group)
+        assert store.result_text(root.id, root.id, 12_999_995, 100) == ("56789", 13_000_000)
 
     # ---------------------------------------------------------------- shapes of trees
 
@@ -493,6 +585,26 @@ class StoreContract:
             execute(store, "CREATE TABLE batons (id INTEGER)")
             with pytest.raises(DatabaseUnusable, match="did not make"):
                 store.upgrade()
+
+    def test_trees_of_the_first_schema_are_kept_and_go_on(self, empty_url: str) -> None:
+        root = new_root()
+        with closing(Store(empty_url)) as store:
+            migrate(store, "0001")
+            execute(
+                store,
+                f"INSERT INTO batons (id, root_id, goal, created_at, updated_at) VALUES ('{root.id}', '{root.id}', 'root', {NOW}, {NOW})",
+            )
+            columns = "root_id, cluster_id, lease_until, owner, epoch, seq, created_at"
+            execute(store, f"INSERT INTO trees ({columns}) VALUES ('{root.id}', 'c1', {NOW}, '{OWNER}', 1, 0, {NOW})")
+        with closing(Store(empty_url)) as store:
+            assert store.upgrade() == migrations.HEAD
+            loaded = taken(store, root.id)
+            assert (loaded.tree.agent, loaded.batons[0][0], loaded.batons[0][1]["spoken"]) == ({}, root, 0)
+            group = Group(events=log(root.id, 1, 1), messages=[(root.id, 0, '{"a":1}')])
+            group.add_row(root.id, False, {"spoken": 1})
+            store.commit(root.id, 1, group)
+            assert taken(store, root.id).batons[0][1]["spoken"] == 1
+            assert store.conversation(root.id) == [{"a": 1}]
 
     def test_the_tables_are_those_that_the_migrations_make(self, store: Store) -> None:
         from alembic.autogenerate import compare_metadata

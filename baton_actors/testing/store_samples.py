@@ -4,11 +4,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baton_actors.baton import Baton, Status, child_id, root_id
 from baton_actors.events import Event, EventType
-from baton_actors.store import Group, LoadedTree, Store, TreeRow
+from baton_actors.store import Group, LoadedTree, Store, TreeRow, migrations
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -77,6 +78,18 @@ def execute(store: Store, statement: str) -> None:
     """SQL that a store has no method for."""
     with store._database.write("a test") as connection:
         connection.exec_driver_sql(statement)
+
+
+def migrate(store: Store, revision: str) -> None:
+    """Bring the schema to one of its earlier revisions, as a program of that time did."""
+    from alembic import command
+    from alembic.config import Config
+
+    with store._database.write("a test") as connection:
+        config = Config(attributes={"connection": connection})
+        config.set_main_option("script_location", str(Path(migrations.__file__).parent).replace("%", "%%"))
+        config.set_main_option("path_separator", "os")
+        command.upgrade(config, revision)
 
 
 def upgrade(url: str) -> str:

@@ -90,7 +90,17 @@ def fingerprint(tree: Tree) -> tuple[Any, ...]:
 
 def _looks(node: Node) -> tuple[Any, ...]:
     baton = node.baton
-    kept = (node.breakdown, node.since, node.unfinished, node.retries, node.alone, id(node.state), id(node.parked), node.progressed)
+    kept = (
+        node.breakdown,
+        node.since,
+        node.unfinished,
+        node.retries,
+        node.alone,
+        id(node.state),
+        id(node.parked),
+        node.progressed,
+        node.spoken,
+    )
     return id(baton), len(baton.children), tuple(baton.usage.items()), tuple(node.reserved.items()), *kept
 
 
@@ -224,6 +234,19 @@ class Driver:
         self, id: str = ROOT, state: Any = "saved", *, attempt: int | None = None, spent: Spending = Spending(), **data: Any
     ) -> Decision:
         return self.do(Checkpoint(self.now, id, self._attempt(id, attempt), state, data, spent))
+
+    def save(
+        self,
+        id: str = ROOT,
+        *rows: str,
+        first_row: int | None = None,
+        attempt: int | None = None,
+        spent: Spending = Spending(),
+        **data: Any,
+    ) -> Decision:
+        """What an agent saves, at the place where its conversation stands."""
+        place = self.node(id).spoken if first_row is None else first_row
+        return self.do(Checkpoint(self.now, id, self._attempt(id, attempt), "saved", data, spent, place, rows))
 
     def reserve(self, id: str = ROOT, *, attempt: int | None = None, **amounts: float) -> Decision:
         return self.do(Reserve(self.now, id, self._attempt(id, attempt), amounts))

@@ -7,6 +7,7 @@ valid, its log has no gap, what was published is what is stored and was stored b
 import asyncio
 import functools
 import inspect
+import json
 import os
 import sqlite3
 import threading
@@ -236,6 +237,13 @@ class Worker:
     async def checkpoint(self, baton_id: str, state: Any = "saved") -> bool:
         return await self.report(self.outcome("checkpoint", baton_id, state, {}))
 
+    def saved(
+        self, baton_id: str, first_row: int, *rows: str, usage: dict[str, float] | None = None, rounds: int = 0, **data: Any
+    ) -> WireReport:
+        """What an agent's save is reported as; each row says one of these words."""
+        bodies = tuple(json.dumps({"content": row}) for row in rows)
+        return self.outcome("checkpoint", baton_id, {"at": first_row}, data, first_row, bodies, usage or {}, rounds)
+
     def die(self, cause: LossCause | None = "process", error: str = "") -> None:
         """The process is gone."""
         if not self.gone:
@@ -263,10 +271,11 @@ class PlayedProcesses:
         self.killed: list[int] = []
         self.refusal: Exception | None = None
         self.refused = 0
-        self.archive: tuple[str | None, bytes | None] | None = None
+        self.archive: tuple[str, bytes] | None = None
+        self.agent: dict[str, Any] = {}
 
-    def set_archive(self, digest: str | None, data: bytes | None) -> None:
-        self.archive = (digest, data)
+    def pack(self, archive: tuple[str, bytes] | None, agent: dict[str, Any]) -> None:
+        self.archive, self.agent = archive, agent
 
     def start(self, run: Run, lease: Lease, first: Instructions) -> None:
         if self.refusal is not None:
@@ -453,7 +462,7 @@ class Stage:
     def rows(self) -> dict[str, list[tuple[Any, ...]]]:
         """Everything that is stored."""
         with sqlite3.connect(self.path) as connection:
-            return {name: sorted(connection.execute(f"SELECT * FROM {name}")) for name in ("trees", "batons", "events", "code")}
+            return {name: sorted(connection.execute(f"SELECT * FROM {name}")) for name in ("trees", "batons", "events", "messages", "code")}
 
     # ------------------------------------------------------------ the end
 
@@ -520,6 +529,7 @@ def submitted(
     key: str | None = None,
     functions: dict[str, bytes] | None = None,
     archive: bytes | None = None,
+    agent: dict[str, Any] | None = None,
     budget: Budget = Budget(),
     id: str | None = None,
     **root: Any,
@@ -530,7 +540,7 @@ def submitted(
     bounds = {name: root.pop(name) for name in list(root) if name in Constraints.model_fields}
     given = {"goal": "all", "worker": "work:run", "constraints": Constraints(**bounds), **root}
     baton = Baton(id=id, root_id=id, created_at=now, updated_at=now, **given)
-    return Submission(baton, budget, Guards(), key, functions or {}, archive)
+    return Submission(baton, budget, Guards(), key, functions or {}, archive, agent or {})
 
 
 def children(parent_id: str, count: int, *, breakdown: int = 1, generation: int = 0) -> list[str]:

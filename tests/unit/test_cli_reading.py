@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton_actors.cli.app import execute
+from baton_actors.commands import Spending
 from tests.unit.drive import ROOT, Driver, spec
 from tests.unit.stored import sqlite_url, store_tree
 
@@ -66,6 +67,58 @@ def test_one_baton_is_shown_root_or_child(url: str, capsys: pytest.CaptureFixtur
         assert json.loads(capsys.readouterr().out) == driver.baton(id).model_dump(mode="json")
         assert execute(["show", id]) == 0
         assert capsys.readouterr().out.splitlines()[0].split() == ["id", id]
+
+
+def agents() -> Driver:
+    """An agent that broke its task down, and one that did not."""
+    driver = Driver(goal="all", worker="agent")
+    driver.start()
+    driver.checkpoint(kind="round", model="small", tokens_in=500, tokens_out=100)
+    driver.checkpoint(kind="decision", broken_down=True, reason="two independent\nparts")
+    driver.spawn(ROOT, "part", spec("other", worker="agent", model="large"), spent=Spending({"tokens_in": 500, "tokens_out": 100}, 1))
+    part, other = driver.baton().children
+    driver.start(part)
+    driver.checkpoint(part, kind="decision", broken_down=False, reason="one round")
+    driver.checkpoint(part, kind="round", model="\x1b[2Jsmall", tokens_in=12_000, tokens_out=345)
+    usage = {"tokens_in": 12_000, "tokens_out": 345, "tokens_cached": 1_000, "cost": 0.0123}
+    driver.complete(part, "1", spent=Spending(usage, 2))
+    driver.start(other)
+    return driver
+
+
+def test_an_agent_is_shown_with_its_decision_its_model_and_what_it_used(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    driver = agents()
+    store_tree(url, driver)
+    shown = []
+    for id in driver.tree.nodes:
+        assert execute(["show", id]) == 0
+        fields = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+        shown.append({name: fields.get(name) for name in ("decided", "model", "rounds", "usage")})
+    assert shown == [
+        {
+            "decided": "broken down into parts (two independent parts)",
+            "model": "small",
+            "rounds": "1",
+            "usage": "500 tokens in, 100 out",
+        },
+        {
+            "decided": "not broken down (one round)",
+            "model": "\N{REPLACEMENT CHARACTER}[2Jsmall",
+            "rounds": "2",
+            "usage": "12,000 tokens in (1,000 cached), 345 out, cost 0.0123",
+        },
+        {"decided": None, "model": "large", "rounds": None, "usage": None},
+    ]
+
+
+def test_a_tree_of_agents_tells_what_was_used(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    driver = agents()
+    store_tree(url, driver)
+    assert execute(["tree", ROOT]) == 0
+    root, part, other = capsys.readouterr().out.splitlines()
+    assert "  3 rounds  12.9k tokens  cost 0.0123  " in root
+    assert "  2 rounds  12.3k tokens  bt_" in part
+    assert "tokens" not in other
 
 
 def test_what_is_shown_holds_no_control_characters(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from baton_actors.baton import Baton, Status
 from baton_actors.cli.app import execute
 from baton_actors.errors import ClusterUnusable, NotAllowed, WaitTimeout
-from baton_actors.events import Event
+from baton_actors.events import Event, Whisper
 from baton_actors.snapshot import Snapshot
 from tests.unit.drive import ROOT, Driver
 from tests.unit.stored import sqlite_url, store_tree
@@ -50,7 +50,7 @@ class FakeTree:
             raise WaitTimeout(ROOT, timeout or 0)
         return self.driver.baton()
 
-    def events(self, after: int = 0) -> Events:
+    def events(self, after: int = 0, beside: Callable[[Whisper], None] | None = None) -> Events:
         return Events(self.driver, after)
 
     def snapshot(self) -> Snapshot:
@@ -209,7 +209,8 @@ def test_json_is_one_object_whatever_the_outcome(serve: Serve, capsys: Captured)
         assert execute(["run", "count", *WORKER, "--json", "--timeout", "0"]) == code
         told = json.loads(capsys.readouterr().out)
         root = driver.baton()
-        assert list(told) == ["id", "status", "result", "error", "error_kind", "batons", "events", "usage", "duration_ms", "partial"]
+        names = ["id", "status", "result", "error", "error_kind", "batons", "events", "rounds", "usage", "duration_ms", "partial"]
+        assert list(told) == names
         assert (told["status"], told["result"], told["error"]) == (root.status, root.result, root.error)
         assert (told["batons"], told["events"]) == ({root.status: 1}, driver.tree.seq)
 

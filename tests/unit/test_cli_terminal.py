@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
+from baton_actors.commands import Spending
 from tests.unit.drive import ROOT, Driver
 from tests.unit.stored import sqlite_url, store_tree
 
@@ -81,3 +82,14 @@ def test_watching_an_ended_tree_shows_it_once_and_then_the_answer(tmp_path: Path
     text = ESCAPE.sub("", seen(["watch", ROOT], tmp_path, NO_COLOR="1"))
     assert text.rstrip("\n").split("\n")[-1] == "done"
     assert all(cell_len(line) <= 80 for line in re.split(r"[\r\n]+", text))
+
+
+def test_what_a_tree_of_agents_used_stays_above_the_answer(tmp_path: Path) -> None:
+    driver = Driver(goal="漢字 " * 100, worker="agent")
+    driver.start()
+    driver.complete(value="the answer", spent=Spending({"tokens_in": 12_000, "tokens_out": 345, "cost": 0.0123}, 2))
+    store_tree(sqlite_url(tmp_path), driver)
+    rows = ESCAPE.sub("", seen(["watch", ROOT], tmp_path)).rstrip("\n").split("\n")
+    assert rows[-1] == "the answer"
+    assert rows[-2].endswith("  0.0 s  2 rounds  12.3k tokens  cost 0.0123")
+    assert cell_len(rows[-2].rpartition("\r")[2]) <= 80

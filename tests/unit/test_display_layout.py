@@ -1,5 +1,7 @@
 """What is shown when there are more batons than lines, and that showing little costs little."""
 
+from typing import Any
+
 import pytest
 
 from baton_actors.baton import Status
@@ -119,9 +121,9 @@ def test_showing_a_screenful_of_a_large_tree_does_not_walk_its_batons(monkeypatc
     touched = set()
     original = BatonLine.__init__
 
-    def counting(self: BatonLine, level: int, node: Node, counts: dict[Mark, int] | None = None) -> None:
+    def counting(self: BatonLine, level: int, node: Node, *tree: Any) -> None:
         touched.add(node.id)
-        original(self, level, node, counts)
+        original(self, level, node, *tree)
 
     monkeypatch.setattr(BatonLine, "__init__", counting)
     monkeypatch.setattr(Node, "children", None)  # sorts all children: only for a picture without a height

@@ -8,7 +8,21 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from baton_actors.display import LiveTree, TreeView, elapsed, harmless, layout, mermaid, rich_line, shortened, text_lines
+from baton_actors.display import (
+    LiveTree,
+    Spent,
+    TreeView,
+    elapsed,
+    harmless,
+    layout,
+    mermaid,
+    rich_line,
+    shortened,
+    text_lines,
+    usage_in_words,
+)
+from baton_actors.display.wording import harmless_lines
+from baton_actors.events import Whisper
 from tests.unit.drive import BEGIN, ROOT, Driver
 from tests.unit.test_display_view import followed
 
@@ -72,21 +86,65 @@ def test_times_are_for_people(milliseconds: int, words: str) -> None:
     assert elapsed(milliseconds) == words
 
 
-@pytest.mark.parametrize("width", [20, 40, 80, 120])
 @pytest.mark.parametrize("ids", [False, True])
-def test_no_line_is_wider_than_the_terminal(width: int, ids: bool) -> None:
-    driver = Driver(goal=WIDE)
+def test_no_line_is_wider_than_the_terminal(ids: bool) -> None:
+    driver = Driver(goal=WIDE, check_every=1_000)
     id = ROOT
-    for _ in range(60):
-        [id, *_] = driver.breakdown(id, WIDE, WIDE)
+    for _ in range(110):  # levels of three digits
+        [id, other, *_] = driver.breakdown(id, WIDE, WIDE)
+        driver.start(other)
+        driver.checkpoint(other, kind="round", tokens_in=123_456, tokens_out=1, cost=0.5)
+    view = followed(driver)
+    view.hear(Whisper(other, 1, "tool", WIDE), BEGIN)
+    for width in range(20, 121):
+        for text in text_lines(view, BEGIN, width=width, ids=ids):
+            assert cell_len(text) <= width
+        for line in layout(view):
+            assert cell_len(rich_line(line, BEGIN, width=width, ids=ids).plain) <= width
     driver.start(id)
     driver.fail(id, error=WIDE)
     driver.cancel(driver.baton().children[0], WIDE)
     view = followed(driver)
-    for text in text_lines(view, BEGIN, width=width, ids=ids):
-        assert cell_len(text) <= width
-    for line in layout(view):
-        assert cell_len(rich_line(line, BEGIN, width=width, ids=ids).plain) <= width
+    for width in range(20, 121):
+        for text in text_lines(view, BEGIN, width=width, ids=ids):
+            assert cell_len(text) <= width
+
+
+@pytest.mark.parametrize(
+    ("spent", "words"),
+    [
+        (Spent(), ("", "", "")),
+        (Spent(1, 1, 0), ("1 round", "1 token", "cost 0")),
+        (Spent(7, 412, 0.0123), ("7 rounds", "412 tokens", "cost 0.0123")),
+        (Spent(1_000, 999.6, 0.00001), ("1,000 rounds", "1.0k tokens", "cost under 0.0001")),
+        (Spent(2, 12_345, 1), ("2 rounds", "12.3k tokens", "cost 1.00")),
+        (Spent(2, 99_949, 1_234.5), ("2 rounds", "99.9k tokens", "cost 1,234.50")),
+        (Spent(2, 99_950), ("2 rounds", "100k tokens", "")),
+        (Spent(2, 999_500), ("2 rounds", "1.0M tokens", "")),
+        (Spent(2, 1_234_567_890), ("2 rounds", "1,234.6M tokens", "")),
+    ],
+)
+def test_what_was_used_is_for_people(spent: Spent, words: tuple[str, str, str]) -> None:
+    assert spent.words() == words
+
+
+@pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        ({"tokens_in": 1_234, "tokens_out": 56}, "1,234 tokens in, 56 out"),
+        (
+            {"tokens_in": 1_234, "tokens_cached": 1_000, "tokens_out": 56, "cost": 0.0123},
+            "1,234 tokens in (1,000 cached), 56 out, cost 0.0123",
+        ),
+        ({"tokens_lost": 500, "cost": 0}, "0 tokens in, 0 out, 500 at most in lost runs, cost 0"),
+    ],
+)
+def test_usage_is_told_whole(usage: dict[str, float], words: str) -> None:
+    assert usage_in_words(usage) == words
+
+
+def test_lines_of_a_text_stay_lines_and_keep_their_white_space() -> None:
+    assert harmless_lines("a\r\n\tb  c\x1b[2J\u3000d\u2028e\n") == ["a", "    b  c�[2J d", "e"]
 
 
 def test_without_a_width_nothing_is_cut() -> None:

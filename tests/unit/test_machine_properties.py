@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from baton_actors.baton import ENDED, LIVE, Baton, Budget, ChildSpec, ErrorKind, Guards, Status
+from baton_actors.baton import AGENT, ENDED, LIVE, Baton, Budget, ChildSpec, ErrorKind, Guards, Status
 from baton_actors.commands import (
     Answer,
     Cancel,
@@ -37,7 +37,7 @@ from baton_actors.commands import (
 )
 from baton_actors.errors import NotAllowed, NotFound
 from baton_actors.events import TREE_ENDS, EventType
-from baton_actors.machine import TRANSITIONS, Node, validate
+from baton_actors.machine import TRANSITIONS, Node, decide, room, validate
 from tests.unit.drive import BEGIN, NOTHING, ROOT, Driver, assert_same_tree, fingerprint, spec
 
 E = EventType
@@ -121,6 +121,7 @@ class TreeMachine(RuleBasedStateMachine):
         self.attempts: dict[str, int] = {}
         self.resumes: set[tuple[str, int, int]] = set()
         self.awaited: set[Dispatch | Wake] = set()
+        self.spoken: dict[str, int] = {}
         self.seq = 0
         self.carry(Submit(BEGIN, self.driver.root))
         if self.carry(Start(BEGIN, ROOT)).events:
@@ -207,6 +208,38 @@ class TreeMachine(RuleBasedStateMachine):
     @rule(pick=picks, late=rarely, state=states, spent=spendings)
     def checkpoint(self, pick: int, late: bool, state: Any, spent: Spending) -> None:
         self.report(Checkpoint(self.driver.now, *self.run(pick, late), state, {"kind": "round"}, spent))
+
+    @precondition(at_work)
+    @rule(pick=picks, late=rarely, rows=st.integers(0, 3), spent=spendings, back=st.sampled_from([0, 0, 0, 1, 2]))
+    def save(self, pick: int, late: bool, rows: int, spent: Spending, back: int) -> None:
+        """An agent's, sometimes at a place that is taken already, and always once more: the same save counts once."""
+        id, attempt = self.run(pick, late)
+        place = self.spoken.get(id, 0)
+        save = Checkpoint(self.driver.now, id, attempt, "saved", {"kind": "round"}, spent, place - back, ("{}",) * rows)
+        under_way, before = self.under_way(id, attempt), self.driver.baton(id)
+        accepted = bool(self.carry(save).events)
+        assert accepted == (under_way and back == 0)
+        if accepted:
+            self.spoken[id] = place + max(1, rows)
+            assert self.driver.baton(id).rounds == before.rounds + spent.rounds
+        assert self.driver.node(id).spoken == self.spoken.get(id, 0)
+        assert self.carry(save) == NOTHING
+
+    @precondition(lambda self: any(node.baton.worker == AGENT for node in self.driver.tree.nodes.values()))
+    @rule(pick=picks)
+    def ask_for_room(self, pick: int) -> None:
+        """As many children as there is room for are accepted, one more is not."""
+        agents = [id for id, node in self.driver.tree.nodes.items() if node.baton.worker == AGENT]
+        id = agents[pick % len(agents)]
+        self.carry(Start(self.driver.now, id))
+        baton = self.driver.baton(id)
+        if not self.under_way(id, baton.attempt):
+            return
+        free = room(self.driver.tree, baton)
+        parts = tuple(spec(f"part {number}") for number in range(free + 1))
+        fits, bursts = (decide(self.driver.tree, Spawn(self.driver.now, id, baton.attempt, some)) for some in (parts[:free], parts))
+        assert free == 0 or fits.events[0].type is E.SPAWNED
+        assert (id, E.FAILED) in [(event.baton_id, event.type) for event in bursts.events]
 
     @precondition(at_work)
     @rule(

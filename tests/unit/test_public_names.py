@@ -31,12 +31,14 @@ NAMES = [
     "Retry",
     "Spawned",
     "Status",
+    "ToolContext",
     "TreeHandle",
     "WaitTimeout",
     "__version__",
     "connect",
+    "tool",
 ]
-HEAVY = ("ray", "openai", "sqlalchemy", "alembic", "fastapi", "typer", "rich")
+HEAVY = ("ray", "openai", "sqlalchemy", "alembic", "fastapi", "typer", "rich", "griffe")
 
 
 def loaded_by(code: str) -> list[str]:

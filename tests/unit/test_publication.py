@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from baton_actors.events import Event, EventType
+from baton_actors.events import Event, EventType, Whisper
 from baton_actors.runtime import publication
 from baton_actors.runtime.publication import PAGE, RECENT_EVENTS, Found, Page, Publication, Waiting
 from tests.unit.owning import in_loop
@@ -298,3 +298,82 @@ async def test_a_subscriber_who_has_gone_does_not_keep_the_others_from_being_wok
         poll.cancel()
     done = await asyncio.gather(*polls, return_exceptions=True)
     assert [seqs(page) for page in done[5:] if isinstance(page, Page)] == [[4]] * 5
+
+
+# ---------------------------------------------------------------- whispers
+
+
+def said(kind: str, text: str = "", number: int = 1) -> Whisper:
+    return Whisper(f"bt_{number}", 1, kind, text)
+
+
+@in_loop
+async def test_whispers_are_heard_in_the_same_poll_as_events() -> None:
+    made = published(2)
+    assert await made.after(0, 0) == Page(events=(await made.after(0)).events, heard=0)
+    poll = asyncio.create_task(made.after(2, 0))
+    await asyncio.sleep(0)
+    made.whisper([said("model")])
+    assert await poll == Page(beside=(said("model"),), heard=1)
+    made.whisper([said("text", "a")])
+    made.publish(events(3, 3))
+    page = await made.after(2, 1)
+    assert (seqs(page), page.beside, page.heard) == ([3], (said("text", "a"),), 2)
+
+
+@in_loop
+async def test_who_does_not_listen_is_not_woken_by_whispers(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = published(2)
+    deaf, listening = asyncio.create_task(made.after(2)), asyncio.create_task(made.after(2, 0))
+    await asyncio.sleep(0)
+    waiting = set(made._more._futures)
+    for _ in range(100):
+        made.whisper([said("text", "a"), said("model")])
+    assert (await listening).heard > 0
+    assert made._more._futures == waiting, "it was not looked at"
+    assert not deaf.done()
+    made.publish(events(3, 3))
+    assert await deaf == Page(events=(await made.after(2)).events)
+
+
+@in_loop
+async def test_who_listens_is_told_of_events_ends_and_moves_as_everybody() -> None:
+    made = published(1)
+    made.whisper([said("model")])
+    poll = asyncio.create_task(made.after(1, 1))
+    await asyncio.sleep(0)
+    made.publish(events(2, 2))
+    assert seqs(await poll) == [2]
+    poll = asyncio.create_task(made.after(2, 1))
+    await asyncio.sleep(0)
+    made.close(None)
+    assert await poll == Page(moved=True, heard=1)
+
+
+@in_loop
+async def test_who_comes_late_hears_of_batons_in_flight_only() -> None:
+    made = published(1)
+    made.whisper([said("model", "round 1", 1), said("text", "so far", 1), said("tool", "search", 2)])
+    made.publish([Event(2, EventType.COMPLETED, 0, ROOT, "bt_2", None, 0, 1, {})])
+    page = await made.after(0, 0)
+    assert page.beside == (said("model", "round 1", 1), said("text", "so far", 1))
+
+
+@in_loop
+async def test_a_poll_of_a_listener_that_lasts_too_long_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publication, "POLL_SECONDS", (0.01, 0.02))
+    made = published(3)
+    made.whisper([said("model")])
+    assert await made.after(3, 1) == Page(heard=1)
+    assert made._more_or_heard._futures == set()
+
+
+@in_loop
+async def test_no_whispers_wake_nobody() -> None:
+    made = published(1)
+    poll = asyncio.create_task(made.after(1, 0))
+    await asyncio.sleep(0)
+    waiting = set(made._more_or_heard._futures)
+    made.whisper([])
+    assert made._more_or_heard._futures == waiting
+    await cancelled(poll)

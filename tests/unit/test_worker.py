@@ -11,80 +11,14 @@ import pytest
 from ray import cloudpickle
 from ray.exceptions import ActorUnavailableError
 
-from baton_actors.baton import Baton, Child, Completed, Constraints, ErrorKind, Failed, HandedOver, Spawned, Status
+from baton_actors.baton import Baton, Child, Completed, ErrorKind, Failed, HandedOver, Spawned, Status
 from baton_actors.errors import Retry
 from baton_actors.machine import ERROR_CHARACTERS
 from baton_actors.runtime import worker
-from baton_actors.runtime.wire import Instructions, Lease, WireReport, command
+from baton_actors.runtime.wire import Instructions, WireReport, command
 from baton_actors.runtime.worker import LONGEST_WAIT_SECONDS, WorkerRun
 from tests.unit.owning import in_loop
-
-LEASE = Lease("bt_root", 1, 1)
-
-
-def baton(number: int = 0, work: str = "work:run", *, attempt: int = 1, **fields: Any) -> Baton:
-    bounds = {name: fields.pop(name) for name in list(fields) if name in Constraints.model_fields}
-    given: dict[str, Any] = {"goal": "all", "worker": work, "constraints": Constraints(**bounds), **fields}
-    return Baton(id=f"bt_{number}", root_id="bt_root", attempt=attempt, status=Status.RUNNING, **given)
-
-
-def assignment(given: Baton, **more: Any) -> dict[str, Any]:
-    return {"baton": given.model_dump(exclude_defaults=True), **more}
-
-
-class PlayedOwner:
-    """An owner that gives what the test puts there, and keeps what is reported.
-
-    Attributes:
-        calls: reports by number, in the order of the calls. accepts: the answer to reports. faults: raised by the next calls.
-    """
-
-    def __init__(self) -> None:
-        self.to_give: asyncio.Queue[Instructions] = asyncio.Queue()
-        self.calls: list[tuple[int, list[WireReport]]] = []
-        self.asked: list[int] = []
-        self.accepts = True
-        self.faults: list[Exception] = []
-        self.gate: asyncio.Event | None = None
-        self.number = 1
-
-    @property
-    def instructions(self) -> Any:
-        return types.SimpleNamespace(remote=self._instructions)
-
-    @property
-    def report(self) -> Any:
-        return types.SimpleNamespace(remote=self._report)
-
-    @property
-    def reports(self) -> list[WireReport]:
-        return [report for _, reports in self.calls for report in reports]
-
-    def give(self, *assignments: dict[str, Any], **more: Any) -> None:
-        self.number += 1
-        self.to_give.put_nowait(Instructions(self.number, list(assignments), **more))
-
-    async def _instructions(self, lease: Lease, received: int) -> Instructions:
-        assert lease == LEASE
-        if self.faults:
-            raise self.faults.pop()
-        self.asked.append(received)
-        await asyncio.sleep(0)  # a call of Ray is never answered at once
-        return await self.to_give.get()
-
-    async def _report(self, lease: Lease, number: int, reports: list[WireReport]) -> bool:
-        assert lease == LEASE
-        if self.faults:
-            raise self.faults.pop()
-        if self.gate is not None:
-            await self.gate.wait()
-        self.calls.append((number, reports))
-        return self.accepts
-
-    async def reported(self, count: int) -> None:
-        async with asyncio.timeout(10):
-            while len(self.reports) < count:
-                await asyncio.sleep(0.001)
+from tests.unit.working import LEASE, PlayedOwner, assignment, baton
 
 
 @pytest.fixture
@@ -100,7 +34,7 @@ async def run_once(function: Callable[..., Any], given: Baton | None = None, **m
     sys.modules["work"].run = function  # type: ignore[attr-defined]
     owner = PlayedOwner()
     owner.give(end=True)
-    await asyncio.wait_for(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(given or baton(), **more)])), 10)  # type: ignore[arg-type]
+    await asyncio.wait_for(WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(given or baton(), **more)])), 10)  # type: ignore[arg-type]
     [report] = owner.reports
     command(report, 0, 0.0)  # the owner can read it
     cloudpickle.loads(cloudpickle.dumps(report))
@@ -403,7 +337,7 @@ async def test_a_function_whose_bytes_cannot_be_read_is_one_clear_failure(work: 
     owner = PlayedOwner()
     owner.give(end=True)
     name = "0" * 64
-    await WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton(work=f"code:{name}"))], {name: b"nonsense"}))  # type: ignore[arg-type]
+    await WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(baton(work=f"code:{name}"))], {name: b"nonsense"}))  # type: ignore[arg-type]
     [(kind, _, _, error, *_)] = owner.reports
     assert (kind, "cannot be loaded" in error) == ("failed", True)
 
@@ -427,7 +361,7 @@ async def test_batons_of_one_run_go_side_by_side_and_what_is_ready_goes_in_one_c
     owner = PlayedOwner()
     owner.give(end=True)
     given = [baton(0, "work:sync"), baton(1, "work:sync"), baton(2, "work:waiting"), baton(3, "work:waiting")]
-    await WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(each) for each in given]))  # type: ignore[arg-type]
+    await WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(each) for each in given]))  # type: ignore[arg-type]
     assert sorted(report[1] for report in owner.reports) == ["bt_0", "bt_1", "bt_2", "bt_3"]
     assert [number for number, _ in owner.calls] == list(range(1, len(owner.calls) + 1))
 
@@ -437,7 +371,7 @@ async def test_reports_that_come_while_a_call_is_under_way_go_with_the_next(work
     work.run = lambda baton, ctx: baton.id
     owner = PlayedOwner()
     owner.gate = asyncio.Event()
-    main = asyncio.create_task(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton(0))])))  # type: ignore[arg-type]
+    main = asyncio.create_task(WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(baton(0))])))  # type: ignore[arg-type]
     await asyncio.sleep(0.01)
     owner.give(*(assignment(baton(number)) for number in range(1, 20)))
     await asyncio.sleep(0.03)
@@ -460,7 +394,7 @@ async def test_a_call_holds_so_many_reports_and_no_more(work: Any, monkeypatch: 
     work.run = run
     owner = PlayedOwner()
     owner.give(end=True)
-    await WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton())]))  # type: ignore[arg-type]
+    await WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(baton())]))  # type: ignore[arg-type]
     assert [len(reports) for _, reports in owner.calls] == [3, 3, 3, 2]
     assert [report[0] for report in owner.reports] == ["checkpoint"] * 10 + ["completed"]
 
@@ -469,7 +403,7 @@ async def test_a_call_holds_so_many_reports_and_no_more(work: Any, monkeypatch: 
 async def test_instructions_are_acknowledged_by_their_number_and_followed_in_order(work: Any) -> None:
     work.run = lambda baton, ctx: baton.goal
     owner = PlayedOwner()
-    main = asyncio.create_task(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton(0))])))  # type: ignore[arg-type]
+    main = asyncio.create_task(WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(baton(0))])))  # type: ignore[arg-type]
     await owner.reported(1)
     name = "0" * 64
     owner.give(assignment(baton(1, f"code:{name}")), code={name: cloudpickle.dumps(lambda baton, ctx: "by value")})
@@ -493,7 +427,7 @@ async def test_an_end_waits_for_what_is_at_work_and_for_its_report(work: Any) ->
     work.run = run
     owner = PlayedOwner()
     owner.give(end=True)
-    main = asyncio.create_task(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton())])))  # type: ignore[arg-type]
+    main = asyncio.create_task(WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(baton())])))  # type: ignore[arg-type]
     await asyncio.sleep(0.02)
     assert not main.done()
     gate.set()
@@ -504,7 +438,7 @@ async def test_an_end_waits_for_what_is_at_work_and_for_its_report(work: Any) ->
 @in_loop
 async def test_a_run_with_nothing_to_do_ends_when_it_is_told_to(work: Any) -> None:
     owner = PlayedOwner()
-    run = WorkerRun(owner, LEASE, None)  # type: ignore[arg-type]
+    run = WorkerRun(owner, LEASE, None, {})  # type: ignore[arg-type]
     await asyncio.wait_for(run.main(Instructions(1, end=True)), 10)
     assert owner.calls == []
     assert not run.busy
@@ -523,7 +457,7 @@ async def test_a_checkpoint_is_sent_at_once_and_before_the_outcome(work: Any) ->
     work.run = run
     owner = PlayedOwner()
     owner.give(end=True)
-    main = asyncio.create_task(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton())])))  # type: ignore[arg-type]
+    main = asyncio.create_task(WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(baton())])))  # type: ignore[arg-type]
     await owner.reported(1)
     assert owner.reports == [("checkpoint", "bt_0", 1, {"step": 1}, {"rounds": 2})]
     gate.set()
@@ -569,7 +503,7 @@ async def test_what_is_stopped_is_told_and_its_outcome_is_not_sent(work: Any, ki
 
     work.run = sync if kind == "sync" else waiting
     owner = PlayedOwner()
-    run = WorkerRun(owner, LEASE, None)  # type: ignore[arg-type]
+    run = WorkerRun(owner, LEASE, None, {})  # type: ignore[arg-type]
     main = asyncio.create_task(run.main(Instructions(1, [assignment(baton())])))
     await asyncio.sleep(0.01)
     owner.give(stops=[("bt_0", 1)])
@@ -591,7 +525,7 @@ async def test_a_stop_is_for_one_attempt_of_one_baton(work: Any) -> None:
     work.run = run
     owner = PlayedOwner()
     given = [assignment(baton(0, attempt=2)), assignment(baton(1))]
-    main = asyncio.create_task(WorkerRun(owner, LEASE, None).main(Instructions(1, given)))  # type: ignore[arg-type]
+    main = asyncio.create_task(WorkerRun(owner, LEASE, None, {}).main(Instructions(1, given)))  # type: ignore[arg-type]
     owner.give(stops=[("bt_0", 1), ("bt_1", 2), ("bt_9", 1)], end=True)
     await asyncio.sleep(0.01)
     gate.set()
@@ -610,7 +544,7 @@ async def test_a_later_attempt_runs_beside_a_stopped_one_that_does_not_listen(wo
 
     work.run = run
     owner = PlayedOwner()
-    main = asyncio.create_task(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton(0))])))  # type: ignore[arg-type]
+    main = asyncio.create_task(WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(baton(0))])))  # type: ignore[arg-type]
     owner.give(assignment(baton(0, attempt=2)), stops=[("bt_0", 1)])
     await owner.reported(1)
     gate.set()
@@ -640,7 +574,7 @@ async def test_a_run_whose_tree_has_moved_stops_all_and_ends_at_once(work: Any, 
     if by == "report":
         owner.accepts = False
         given.append(baton(2, "work:quick"))
-    run = WorkerRun(owner, LEASE, None)  # type: ignore[arg-type]
+    run = WorkerRun(owner, LEASE, None, {})  # type: ignore[arg-type]
     main = asyncio.create_task(run.main(Instructions(1, [assignment(each) for each in given])))
     if by == "report":
         await owner.reported(1)
@@ -661,7 +595,7 @@ async def test_calls_that_an_owner_could_not_take_are_made_again_with_the_same_n
     owner = PlayedOwner()
     owner.faults = [ActorUnavailableError("the node is away", None) for _ in range(5)]
     owner.give(end=True)
-    await asyncio.wait_for(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton())])), 10)  # type: ignore[arg-type]
+    await asyncio.wait_for(WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(baton())])), 10)  # type: ignore[arg-type]
     assert owner.calls == [(1, [("completed", "bt_0", 1, "done", False)])]
     assert owner.asked == [1]
 
@@ -674,7 +608,7 @@ async def test_what_is_handed_out_and_stopped_in_one_answer_is_not_run(work: Any
     owner = PlayedOwner()
     owner.give(assignment(baton(0)), assignment(baton(1)), stops=[("bt_0", 1)])
     owner.give(end=True)
-    await asyncio.wait_for(WorkerRun(owner, LEASE, None).main(Instructions(1)), 10)  # type: ignore[arg-type]
+    await asyncio.wait_for(WorkerRun(owner, LEASE, None, {}).main(Instructions(1)), 10)  # type: ignore[arg-type]
     assert ran == ["bt_1"]
     assert [report[1] for report in owner.reports] == ["bt_1"]
 
@@ -685,7 +619,7 @@ async def test_a_strange_wish_to_be_retried_is_a_failure_and_not_a_silence(work:
     sys.modules["work"].run = raising(error)  # type: ignore[attr-defined]
     owner = PlayedOwner()
     owner.give(end=True)
-    main = asyncio.create_task(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton())])))  # type: ignore[arg-type]
+    main = asyncio.create_task(WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(baton())])))  # type: ignore[arg-type]
     await asyncio.wait_for(main, 2)
     [report] = owner.reports
     assert (report[0], report[3].startswith(text), report[6]) == ("failed", True, after)
@@ -703,6 +637,6 @@ async def test_a_subclass_of_retry_that_was_not_prepared_is_retried(work: Any) -
     sys.modules["work"].run = raising(Unprepared())  # type: ignore[attr-defined]
     owner = PlayedOwner()
     owner.give(end=True)
-    await asyncio.wait_for(WorkerRun(owner, LEASE, None).main(Instructions(1, [assignment(baton())])), 2)  # type: ignore[arg-type]
+    await asyncio.wait_for(WorkerRun(owner, LEASE, None, {}).main(Instructions(1, [assignment(baton())])), 2)  # type: ignore[arg-type]
     [report] = owner.reports
     assert (report[0], report[5]) == ("failed", True)

@@ -1,0 +1,314 @@
+"""One run of the agent: from what is stored of its task to an outcome.
+
+A round is a model call and the tools it calls. Each step is saved before the next depends on it, so whatever dies costs a step:
+the reply before its tools run, each tool's answer as it comes. Between two rounds the run ends when its window is over.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from baton_actors.agent import prompts, spawning
+from baton_actors.agent.access import Access
+from baton_actors.agent.actions import SPAWN
+from baton_actors.agent.breakdown import (
+    LEAST_PARTS,
+    Estimate,
+    Judgement,
+    child_of,
+    estimated_rounds,
+    judgement_of,
+    judgement_schema,
+    plan_schema,
+    verdict,
+)
+from baton_actors.agent.calling import Answer, Calls
+from baton_actors.agent.host import Host
+from baton_actors.agent.inputs import PART, excerpts, parts
+from baton_actors.agent.memory import Memory
+from baton_actors.agent.model import Model, ModelError
+from baton_actors.agent.profile import Profile
+from baton_actors.baton import Child, Completed, ErrorKind, Failed, HandedOver, Outcome, Spawned
+from baton_actors.capabilities.catalogue import Catalogue
+from baton_actors.capabilities.tool import ToolContext
+
+#: The same calls in so many rounds in a row: the model is told; and the task is closed.
+TOLD_OF_REPEATS = 3
+CLOSED_AFTER_REPEATS = 5
+
+
+class AgentRun:
+    """One run of one task.
+
+    Args:
+        name: of the model. key: under which the tree remembers it. access: how it is reached.
+    """
+
+    def __init__(
+        self, host: Host, model: Model, name: str, key: str, *, access: Access, profile: Profile, memory: Memory, catalogue: Catalogue
+    ) -> None:
+        self._host = host
+        self._baton = host.baton
+        self._profile = profile
+        self._memory = memory
+        self._catalogue = catalogue
+        self._access = access
+        self._folder = access.place
+        self._began = time.monotonic()
+        self._rounds_here = 0
+        self._policy = self._baton.constraints.breakdown
+        self._may_spawn = self._policy != "never" and host.room > 0 and not profile.small
+        self._definitions = [tool.definition for tool in catalogue.tools.values()]
+        if self._may_spawn:
+            self._definitions.append(spawning.definition(catalogue))
+        self._calls = Calls(
+            model,
+            name,
+            key,
+            host.learned.get(key, {}),
+            dialect=access.dialect,
+            answer_tokens=profile.answer_tokens,
+            note=self._note,
+            whisper=host.whisper,
+        )
+
+    async def outcome(self) -> Outcome:
+        """Work until the task ends, parks, or its window is over."""
+        try:
+            return await self._work()
+        except ModelError as error:
+            if error.meaning != "retry" and (spawned := await self._break_down_after(error)):
+                return spawned
+            kind = ErrorKind.REFUSED if error.meaning == "refused" else ErrorKind.ERROR
+            return Failed(error.why, kind, retryable=error.meaning == "retry", after=error.after)
+
+    async def _work(self) -> Outcome:
+        if self._memory.fresh:
+            if spawned := await self._decide():
+                return spawned
+            self._memory.add(*self._opening())
+        elif self._memory.waiting is not None:
+            self._take_results_of_calls()
+        elif self._memory.parts:
+            self._take_results_of_parts()
+        if (calls := self._memory.open_calls) and (outcome := await self._do(calls, cut=False)):
+            return outcome
+        while True:
+            if (text := self._memory.final_text) is not None:
+                return Completed(text)
+            if self._memory.rounds >= self._baton.constraints.max_rounds or self._memory.repeats >= CLOSED_AFTER_REPEATS:
+                return await self._close()
+            if self._window_is_over():
+                return HandedOver()
+            answer = await self._round()
+            if answer.calls and (outcome := await self._do(answer.calls, cut=answer.cut)):
+                return outcome
+
+    def _opening(self) -> list[dict[str, Any]]:
+        return prompts.opening(self._baton, self._texts(), self._profile, may_spawn=self._may_spawn)
+
+    def _texts(self) -> Any:
+        return excerpts(self._baton.context, self._folder, self._profile.input_characters)
+
+    def _window_is_over(self) -> bool:
+        """Whether another round would go beyond it; one is made in each run in any case."""
+        elapsed = time.monotonic() - self._began
+        return self._rounds_here > 0 and elapsed + self._calls.seconds_per_round > self._baton.constraints.timeout_hint
+
+    # ------------------------------------------------------------ breakdown
+
+    async def _decide(self) -> Spawned | None:
+        """Break a new task down, or not; the log says why."""
+        bounds = self._baton.constraints
+        rounds = estimated_rounds(self._baton.goal, self._baton.context, list(self._catalogue.tools))
+        stretches = parts(self._baton.context, self._folder, self._profile.input_characters) if self._profile.small else []
+        estimate = Estimate(max(rounds, len(stretches)), self._calls.seconds_per_round)
+        word = verdict(bounds, self._baton.depth, estimate, self._host.room)
+        breaks, reason = word.breaks, word.reason
+        if breaks is not False and LEAST_PARTS <= len(stretches) <= self._host.room:
+            children = [child_of(self._baton, self._baton.goal, {PART: stretch}) for stretch in stretches]
+            reason = f"its text is too long for one prompt: {len(stretches)} parts"
+            return await self._spawn_parts(children, self._decision(estimate, True, reason))
+        judgement = None if breaks is False else await self._judge(forced=breaks is True)
+        if judgement is None or judgement.fits:
+            await self._save(self._decision(estimate, False, reason if judgement is None else f"{reason}: {judgement.reason}", judgement))
+            return None
+        told = self._decision(estimate, True, f"{reason}: {judgement.reason}", judgement)
+        return await self._spawn_parts(self._children(judgement), told)
+
+    def _children(self, judgement: Judgement) -> list[Child]:
+        return [child_of(self._baton, goal, {prompts.PART_OF: self._baton.goal}) for goal in judgement.subtasks]
+
+    def _decision(self, estimate: Estimate | None, broken_down: bool, reason: str, judgement: Judgement | None = None) -> dict[str, Any]:
+        data: dict[str, Any] = {"kind": "decision", "breakdown": self._policy, "broken_down": broken_down, "reason": reason}
+        if estimate is not None:
+            data |= {"rounds": estimate.rounds, "seconds_per_round": round(estimate.seconds_per_round, 3)}
+        if judgement is not None and judgement.rounds is not None:
+            data["judged_rounds"] = judgement.rounds
+        return data
+
+    async def _judge(self, *, forced: bool) -> Judgement:
+        """Ask the model itself, in one call."""
+        room = self._host.room
+        if self._profile.small:
+            messages, schema = prompts.planning(self._baton), plan_schema(room)
+        else:
+            fitting = int(self._baton.constraints.timeout_hint / self._calls.seconds_per_round)
+            messages = prompts.judging(self._baton, self._texts(), min(fitting, self._baton.constraints.max_rounds), forced=forced)
+            schema = judgement_schema(room, forced=forced)
+        try:
+            answer = await self._calls.ask(messages, purpose="judging", number=0, schema=schema)
+        except ModelError as error:
+            if error.meaning == "retry":
+                raise
+            return Judgement((), f"the model could not judge ({error.why})")
+        await self._save(self._round_data(answer, "judgement"), usage=answer.usage, rounds=1)
+        return judgement_of(answer.text, self._baton.goal, room)
+
+    async def _spawn_parts(self, children: list[Child], decision: dict[str, Any]) -> Spawned:
+        await self._save(decision)
+        return Spawned(children, self._memory.state(parts=True))
+
+    async def _break_down_after(self, error: ModelError | None) -> Spawned | None:
+        """`as_needed`: the first try did not succeed, so the task is broken down, once."""
+        if self._policy != "as_needed" or self._host.breakdown or self._host.room < LEAST_PARTS:
+            return None
+        try:
+            judgement = await self._judge(forced=True)
+        except ModelError:
+            return None
+        if judgement.fits:
+            return None
+        reason = "its rounds ran out" if error is None else f"it failed: {error.why}"
+        return await self._spawn_parts(self._children(judgement), self._decision(None, True, reason, judgement))
+
+    def _take_results_of_calls(self) -> None:
+        """Each child's result is the answer to the call that spawned it."""
+        each = prompts.share(len(self._host.children), self._profile)
+        ids, self._memory.waiting = self._memory.waiting or [], None
+        for id, child in zip(ids, self._host.children, strict=False):
+            self._memory.add({"role": "tool", "tool_call_id": id, "content": prompts.result_text(child, each)})
+
+    def _take_results_of_parts(self) -> None:
+        self._memory.parts = False
+        children = self._host.children
+        if self._profile.small:
+            self._memory.begin_anew(*prompts.small_summary(self._baton, children, self._profile))
+        else:
+            told = {"role": "user", "content": prompts.results_of_parts(children, self._profile)}
+            self._memory.begin_anew(*self._opening(), told)
+
+    # ------------------------------------------------------------ rounds
+
+    async def _round(self) -> Answer:
+        number = self._memory.rounds + 1
+        purpose = f"round {number}"
+        answer = await self._calls.ask(
+            self._memory.messages, purpose=purpose, number=number, tools=self._definitions, streamed=self._baton.depth == 0
+        )
+        self._memory.add(answer.message)
+        self._memory.rounds = number
+        self._rounds_here += 1
+        saved = self._save(self._round_data(answer, "round"), usage=answer.usage, rounds=1)
+        if answer.calls:  # a tool acts on the world: what it was asked must not be forgotten
+            await saved
+        return answer
+
+    async def _close(self) -> Outcome:
+        """No rounds are left: one last call without tools, so that the work is not lost."""
+        if spawned := await self._break_down_after(None):
+            return spawned
+        messages = [*self._memory.messages, prompts.closing(self._profile)]
+        answer = await self._calls.ask(messages, purpose="closing", number=self._memory.rounds + 1, streamed=self._baton.depth == 0)
+        self._memory.add(messages[-1], {"role": "assistant", "content": answer.text})
+        self._save(self._round_data(answer, "closing"), usage=answer.usage, rounds=1)
+        return Completed(answer.text, partial=True)
+
+    def _round_data(self, answer: Answer, purpose: str) -> dict[str, Any]:
+        data: dict[str, Any] = {"kind": "round", "purpose": purpose, "model": self._calls.key, "seconds": round(answer.seconds, 3)}
+        if purpose != "judgement":
+            data["round"] = self._memory.rounds
+        if answer.calls:
+            data["calls"] = [call["function"]["name"] for call in answer.calls]
+        return data | answer.usage
+
+    def _note(self, data: dict[str, Any]) -> None:
+        self._save(data)
+
+    def _save(self, data: dict[str, Any], *, usage: dict[str, float] | None = None, rounds: int = 0) -> Awaitable[None]:
+        return self._host.save(state=self._memory.state(), data=data, rows=self._memory.take_unsaved(), usage=usage, rounds=rounds)
+
+    # ------------------------------------------------------------ tools
+
+    async def _do(self, calls: Sequence[dict[str, Any]], *, cut: bool) -> Outcome | None:
+        """Answer the calls of one reply. Children, if any are asked for, are the outcome; all else is answered and saved before."""
+        if cut:
+            for call in calls:
+                self._answer(call, "Your reply reached the length limit in the middle of a call, so nothing was executed. Be shorter.")
+            await self._save({"kind": "tool", "name": calls[-1]["function"]["name"], "seconds": 0, "failed": True})
+            return None
+        spawns = [call for call in calls if call["function"]["name"] == SPAWN and self._may_spawn]
+        others = [call for call in calls if call not in spawns]
+        if others:
+            self._host.whisper("tool", ", ".join(dict.fromkeys(call["function"]["name"] for call in others)))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for call in others:
+                        group.create_task(self._run_tool(call))
+            finally:
+                self._host.whisper("idle")
+        return await self._spawn(spawns) if spawns else None
+
+    def _answer(self, call: dict[str, Any], text: str) -> None:
+        self._memory.add({"role": "tool", "tool_call_id": call["id"], "content": text})
+
+    async def _run_tool(self, call: dict[str, Any]) -> None:
+        name, began = call["function"]["name"], time.monotonic()
+        tool = self._catalogue.get(name)
+        if tool is None:
+            there = ", ".join(definition["function"]["name"] for definition in self._definitions) or "none"
+            text, failed = f"There is no tool {name!r} here; there are: {there}.", True
+        else:
+            answer = await tool.call(call["function"]["arguments"], self._tool_context(call["id"]))
+            text, failed = answer.text, answer.failed
+        if self._memory.repeats >= TOLD_OF_REPEATS:
+            text += (
+                "\n(The same call with the same arguments as in the rounds before: its answer will not change. Go on, or answer the task.)"
+            )
+        self._answer(call, text)
+        await self._save({"kind": "tool", "name": name, "seconds": round(time.monotonic() - began, 3), "failed": failed})
+
+    def _tool_context(self, call_id: str) -> ToolContext:
+        baton = self._baton
+        return ToolContext(
+            idempotency_key=f"{baton.id}:{baton.generation}:{self._memory.rounds}:{call_id}",
+            baton_id=baton.id,
+            goal=baton.goal,
+            context=baton.context,
+            folder=self._folder,
+            fetch=tuple(self._access.fetch),
+            read_result=self._host.read_result,
+            cancelled=lambda: self._host.cancelled,
+        )
+
+    async def _spawn(self, calls: Sequence[dict[str, Any]]) -> Outcome | None:
+        children: list[Child] = []
+        waiting: list[str] = []
+        refused = False
+        for call in calls:
+            child = spawning.child_for(call, self._baton, self._catalogue, self._folder)
+            if isinstance(child, Child) and len(children) >= self._host.room:
+                child = f"No more than {self._host.room} subtasks can be afforded now; this one was not spawned."
+            if isinstance(child, str):
+                self._answer(call, child)
+                refused = True
+            else:
+                children.append(child)
+                waiting.append(call["id"])
+        if not children:
+            await self._save({"kind": "tool", "name": SPAWN, "seconds": 0, "failed": True})
+            return None
+        if refused:
+            await self._save({"kind": "tool", "name": SPAWN, "seconds": 0, "failed": True})
+        return Spawned(children, self._memory.state(waiting=waiting))
