@@ -14,7 +14,7 @@ from pydantic import Field
 
 from baton_actors.agent.forbidding import check_address
 from baton_actors.agent.local import model_name
-from baton_actors.agent.weights import available, weights
+from baton_actors.agent.weights import SMOLLM2, available, weights
 from baton_actors.baton import Frozen
 from baton_actors.errors import InvalidInput
 
@@ -100,11 +100,16 @@ def choose(wishes: Wishes, listed: Callable[[str, str | None], list[str] | None]
     return names[0], url
 
 
+def is_tiny(model: str) -> bool:
+    """Whether a local model is the one that is fetched, and not a better one of the user's."""
+    return model == model_name(Path(SMOLLM2.file))
+
+
 def _the_local_one(say: Callable[[str], None]) -> str:
     if missing := available():
         why = f"none is configured; set OPENAI_API_KEY, or OPENAI_BASE_URL and BATON_MODEL, or take the small local one: {missing}"
         raise InvalidInput("model", why)
-    return model_name(weights(say).name)
+    return model_name(weights(say))
 
 
 def _listed(model: str, names: list[str] | None, url: str, what: str) -> str:

@@ -30,7 +30,7 @@ def action_schema(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             branches.append(_branch("tool", {"name": {"const": function["name"]}, "arguments": parameters}))
     branches.append(_branch("final", {"answer": {"type": "string"}}))
     defs = {name: each for tool in tools for name, each in tool["function"]["parameters"].get("$defs", {}).items()}
-    return {"oneOf": branches, **({"$defs": defs} if defs else {})}
+    return {"type": "object", "oneOf": branches, **({"$defs": defs} if defs else {})}
 
 
 def _branch(action: str, more: dict[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,9 @@ import logging
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from baton_actors.agent.access import Access, Wishes, choose
+from baton_actors.agent.access import Access, Wishes, choose, is_tiny
 from baton_actors.agent.chat import ChatModel, listed_models
 from baton_actors.agent.host import Host
-from baton_actors.agent.local import is_tiny
 from baton_actors.agent.memory import Memory
 from baton_actors.agent.model import Model, ModelError, Reply, Request
 from baton_actors.agent.profile import LARGE, MEDIUM, SMALL, Profile

@@ -19,6 +19,8 @@ from baton_actors.capabilities.calling import run_guarded
 from baton_actors.capabilities.schema import Form, described, expectation, form_of
 from baton_actors.errors import InvalidInput
 
+#: Characters of a description that every server takes.
+MOST_DESCRIPTION = 1_024
 #: Seconds that a call may take, unless the tool says otherwise.
 TIMEOUT_SECONDS = 60.0
 #: Faults of one call's arguments that are told; a model corrects the first ones first.
@@ -114,8 +116,9 @@ class Tool:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The tool as Chat Completions has it."""
-        return {"type": "function", "function": {"name": self.name, "description": self.description, "parameters": self.parameters}}
+        """The tool as Chat Completions has it, with as much of its description as servers take."""
+        function = {"name": self.name, "description": self.description[:MOST_DESCRIPTION], "parameters": self.parameters}
+        return {"type": "function", "function": function}
 
     async def call(self, arguments: Any, context: ToolContext) -> ToolAnswer:
         """Call it; `arguments` is a JSON object, as text or as a dict; nothing (None, no characters) stands for an empty one."""

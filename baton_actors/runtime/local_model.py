@@ -88,15 +88,8 @@ async def local_base_url() -> str:
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
-        actor = _local_actor(_node_id(), given_weights())
         try:
-            asked: asyncio.Future[str] = asyncio.wrap_future(actor.base_url.remote().future())
-            return await asyncio.wait_for(asked, LOAD_SECONDS)
-        except RayTaskError as error:
-            cause = getattr(error, "cause", None)
-            raise cause if isinstance(cause, BatonError) else _unusable(error) from None
-        except TimeoutError:
-            raise ModelUnusable(_SUBJECT, f"has not loaded within {LOAD_SECONDS:g} s; 'baton doctor' looks closer") from None
+            return await _address(_local_actor(_node_id(), given_weights()))
         except RayActorError as error:
             if time.monotonic() > until:
                 raise _unusable(error) from None
@@ -105,6 +98,18 @@ async def local_base_url() -> str:
             await asyncio.sleep(_PAUSE_SECONDS)
         except RayError as error:
             raise _unusable(error) from None
+
+
+async def _address(actor: ActorHandle[Any]) -> str:
+    """What an actor answers, once it has loaded; its faults as ours."""
+    asked: asyncio.Future[str] = asyncio.wrap_future(actor.base_url.remote().future())
+    try:
+        return await asyncio.wait_for(asked, LOAD_SECONDS)
+    except RayTaskError as error:
+        cause = getattr(error, "cause", None)
+        raise cause if isinstance(cause, BatonError) else _unusable(error) from None
+    except TimeoutError:
+        raise ModelUnusable(_SUBJECT, f"has not loaded within {LOAD_SECONDS:g} s; 'baton doctor' looks closer") from None
 
 
 def _node_id() -> str:

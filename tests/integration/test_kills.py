@@ -14,6 +14,7 @@ from baton_actors.client import Client
 from baton_actors.store import Store
 
 from .conftest import story
+from .processes import worker_pids
 
 MOMENTS = range(20)
 
@@ -80,32 +81,6 @@ def killed_at_a_moment(client: Client, seed: int, kill: Callable[[baton.TreeHand
     resumed = [event for event in events if event.type == "baton.resumed"]
     assert len(resumed) == 4, f"seed {seed}: each of the four parents is resumed once"
     return events
-
-
-def worker_pids() -> list[int]:
-    """Processes of this Ray that run batons."""
-    raylet = parent_of(ray.get(_own_pid.remote()))
-    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    return [pid for pid in pids if command_of(pid).startswith("ray::baton run") and parent_of(pid) == raylet]
-
-
-@ray.remote(num_cpus=0)
-def _own_pid() -> int:
-    return os.getpid()
-
-
-def command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def parent_of(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 pytestmark = pytest.mark.timeout(600)
