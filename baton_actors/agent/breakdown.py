@@ -19,6 +19,8 @@ LEAST_PARTS = 2
 #: Levels at which one item of a list, or one sentence, is one thing that is asked for.
 _ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+\S", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?;](?=\s|$)")
+#: What models put before the parts of a plan.
+_NUMBER = re.compile(r"^(?:[-*•]|(?:step |part )?\d+[.:)])\s+", re.IGNORECASE)
 #: Words that a sentence has at least; "e.g." and "No." are none.
 _LEAST_WORDS = 3
 
@@ -133,8 +135,9 @@ def judgement_of(text: str, goal: str, room: int) -> Judgement:
     goals: dict[str, str] = {}
     for each in given if isinstance(given, list) else ():
         named = each.get("goal") if isinstance(each, Mapping) else each
-        if isinstance(named, str) and (key := _key(named)) and key != _key(goal):
-            goals.setdefault(key, " ".join(named.split()))
+        part = _NUMBER.sub("", " ".join(named.split())) if isinstance(named, str) else ""
+        if (key := _key(part)) and key != _key(goal):
+            goals.setdefault(key, part)
     rounds = value.get("rounds")
     reason = value.get("reason")
     words = reason.strip() if isinstance(reason, str) and reason.strip() else "the model's plan"

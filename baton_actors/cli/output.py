@@ -2,6 +2,7 @@
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -37,6 +38,12 @@ def say(text: str) -> None:
     """One line for a person, on standard error."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def folded(text: str) -> str:
+    """A long line for a person, broken between words at the width of the terminal; elsewhere it stays one line."""
+    console = error_console()
+    return textwrap.fill(text, console.width, break_long_words=False, break_on_hyphens=False) if console.is_terminal else text
 
 
 def error_console() -> Console:

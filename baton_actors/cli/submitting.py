@@ -7,7 +7,7 @@ import typer
 from baton_actors.baton import Baton, ErrorKind, Status
 from baton_actors.cli.database import opened
 from baton_actors.cli.options import AsJson, DatabaseUrl, Timeout, with_task_options
-from baton_actors.cli.output import print_json, print_result, print_text, say, status_line
+from baton_actors.cli.output import folded, print_json, print_result, print_text, say, status_line
 from baton_actors.cli.painting import Followed, ended, outcome
 from baton_actors.display import headline
 from baton_actors.errors import BatonCancelled, BatonFailed, NotAllowed, WaitTimeout
@@ -36,7 +36,7 @@ def run(task: dict[str, Any], timeout: Timeout = None, as_json: AsJson = False, 
     with status_line() as progress:  # what is wrong with the task is said before Ray is started
         wanted = prepared(load_settings(database_url=database_url), **task, progress=progress)
     if introduced := introduction(wanted):
-        say(introduced)
+        say(folded(introduced))
     with status_line() as progress:
         client = connect(database_url=database_url, progress=progress)
     with client:
@@ -60,7 +60,7 @@ def submit(
     with status_line() as progress:
         wanted = prepared(load_settings(database_url=database_url), **task, hold=hold, progress=progress)
     if introduced := introduction(wanted):
-        say(introduced)
+        say(folded(introduced))
     with status_line() as progress:
         client = connect(database_url=database_url, start=False, progress=progress)
     with client:

