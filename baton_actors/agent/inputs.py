@@ -1,6 +1,7 @@
 """The texts that a task's context names: shown in its prompt as far as they fit, or shared out among children.
 
-A `part` in the context says which stretch of a single text a child is to look at: `{"offset": 0, "characters": 4000}`.
+A `part` in the context says which stretch of a single text a child is to look at, and what is asked of the whole:
+`{"offset": 0, "characters": 4000, "question": "…"}`.
 """
 
 from collections.abc import Mapping
@@ -70,6 +71,13 @@ def _excerpt(path: Path, offset: int, characters: int) -> Excerpt:
     except ValueError as error:
         return Excerpt(path.name, "", offset, 0, str(error))
     return Excerpt(path.name, text, offset, total)
+
+
+def question_of(context: Mapping[str, Any]) -> str | None:
+    """What is asked of a text of which a task has a part; None if it has none."""
+    part = context.get(PART)
+    question = part.get("question") if isinstance(part, Mapping) else None
+    return question if isinstance(question, str) else None
 
 
 def parts(context: Mapping[str, Any], folder: Path | None, characters: int) -> list[dict[str, int]]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from baton_actors.agent.inputs import PART, Excerpt
+from baton_actors.agent.inputs import PART, Excerpt, question_of
 from baton_actors.agent.profile import Profile
 from baton_actors.baton import Baton, ChildResult, Status
 
@@ -69,7 +69,7 @@ def _small_opening(baton: Baton, texts: Sequence[Excerpt]) -> list[dict[str, Any
     shown = "\n\n".join(text.text for text in texts if text.text)
     system = " ".join(filter(None, [_SMALL_READER if shown else _SMALL, baton.prompt]))
     if shown:
-        user = f"Text:\n{shown}\n\nQuestion: {baton.goal}"
+        user = f"Text:\n{shown}\n\nQuestion: {question_of(baton.context) or baton.goal}"
     else:
         about = f" (about: {baton.context[PART_OF]})" if baton.context.get(PART_OF) else ""
         user = baton.goal + about + (f"\n{json.dumps(given, ensure_ascii=False)}" if given else "")
@@ -134,7 +134,7 @@ def small_summary(baton: Baton, children: Sequence[ChildResult], profile: Profil
     """The messages by which a small model makes one answer of its parts."""
     each = share(len(children), profile)
     done = [child for child in children if child.status is Status.COMPLETED]
-    if all(PART_OF not in baton.context and child.goal == baton.goal for child in children):
+    if all(child.goal.startswith(baton.goal) for child in children):  # readers of one text
         notes = "\n".join(f"- {result_text(child, each)}" for child in done)
         system, user = _SMALL_READER, f"Text:\n{notes}\n\nQuestion: {baton.goal}"
     else:

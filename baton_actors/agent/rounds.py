@@ -127,7 +127,7 @@ class AgentRun:
         word = verdict(bounds, self._baton.depth, estimate, self._host.room)
         breaks, reason = word.breaks, word.reason
         if breaks is not False and LEAST_PARTS <= len(stretches) <= self._host.room:
-            children = [child_of(self._baton, self._baton.goal, {PART: stretch}) for stretch in stretches]
+            children = self._readers(stretches)
             reason = f"its text is too long for one prompt: {len(stretches)} parts"
             return await self._spawn_parts(children, self._decision(estimate, True, reason))
         judgement = None if breaks is False else await self._judge(forced=breaks is True)
@@ -136,6 +136,14 @@ class AgentRun:
             return None
         told = self._decision(estimate, True, f"{reason}: {judgement.reason}", judgement)
         return await self._spawn_parts(self._children(judgement), told)
+
+    def _readers(self, stretches: Sequence[dict[str, int]]) -> list[Child]:
+        """A child for each stretch of a text, with the same question."""
+        goal, count = self._baton.goal, len(stretches)
+        return [
+            child_of(self._baton, f"{goal} (part {place} of {count})", {PART: {**stretch, "question": goal}})
+            for place, stretch in enumerate(stretches, 1)
+        ]
 
     def _children(self, judgement: Judgement) -> list[Child]:
         return [child_of(self._baton, goal, {prompts.PART_OF: self._baton.goal}) for goal in judgement.subtasks]

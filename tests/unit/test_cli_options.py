@@ -27,6 +27,10 @@ def test_what_is_not_given_is_left_to_the_defaults() -> None:
     assert {name for name, value in fields().items() if value is not None} == {"goal", "worker"}
 
 
+def test_the_agent_works_where_no_worker_is_named() -> None:
+    assert fields(worker=None)["worker"] == fields(worker="agent")["worker"] == "agent"
+
+
 def test_a_budget_is_made_of_keys_and_numbers() -> None:
     assert budget_limits(["batons=100", "cost=0.5", "seconds=30"]) == {"batons": 100, "cost": 0.5, "seconds": 30}
     assert budget_limits([]) is None
@@ -54,8 +58,6 @@ def test_a_budget_that_cannot_be_used_is_refused(budget: str, why: str) -> None:
         ({"context": "{"}, "--context: is not JSON"),
         ({"context": "@/nowhere.json"}, "--context: cannot read /nowhere.json: No such file"),
         ({"context": '{"n": NaN}'}, r"context\.n: nan is not JSON"),
-        ({"worker": None}, "--worker: the LLM agent comes with a later version; name a function"),
-        ({"worker": "agent"}, "--worker: the LLM agent comes with a later version"),
         ({"worker": "nowhere_at_all:f"}, "--worker: no module 'nowhere_at_all', neither installed nor in"),
         ({"worker": "baton_actors.examples.arithmetic:nope"}, "has no 'nope'"),
         ({"worker": "baton_actors.examples.arithmetic:LEAF"}, "is int, not a function"),
@@ -76,7 +78,6 @@ def test_an_answer_is_json_if_it_is_and_else_text() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["run", "count"],
         ["run", " ", "--worker", WORKER],
         ["run", "count", "--worker", WORKER, "--context", "oops"],
         ["run", "count", "--worker", WORKER, "--breakdown", "sometimes"],

@@ -107,12 +107,13 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def replace_client(monkeypatch: pytest.MonkeyPatch, connect: Callable[..., Any]) -> None:
     """Stand in for `baton_actors.client`, which imports Ray."""
 
-    def prepared(settings: Any, goal: str, **fields: Any) -> dict[str, Any]:
+    def prepared(settings: Any, goal: str, progress: Any, **fields: Any) -> dict[str, Any]:
         return {"goal": goal, **{name: value for name, value in fields.items() if value is not None}}
 
     module = types.ModuleType("baton_actors.client")
     module.connect = connect  # type: ignore[attr-defined]
     module.prepared = prepared  # type: ignore[attr-defined]
+    module.introduction = lambda task: None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "baton_actors.client", module)
 
 
