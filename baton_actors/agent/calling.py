@@ -20,7 +20,7 @@ from baton_actors.agent.model import Model, ModelError, Reply, Request
 from baton_actors.agent.prompts import in_words
 
 #: Tries of one call, and seconds between them: doubling, with full jitter.
-TRIES = 5
+TRIES = 6
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 #: A server that asks for a longer wait than so many seconds is not waited for: the task fails retryably, with that wait.

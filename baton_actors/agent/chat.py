@@ -158,10 +158,10 @@ def listed_models(base_url: str, key: str | None) -> list[str] | None:
         raise ModelUnusable(
             base_url, f"{given} ({error_of(401, _told(error), {}).why.partition(': ')[2].partition('; check')[0]})"
         ) from None
-    except openai.APIStatusError as error:
-        if error.status_code in (404, 405, 501):
-            return None
-        raise ModelUnusable(base_url, error_of(error.status_code, _told(error), {}).why) from None
+    except openai.PermissionDeniedError as error:
+        raise ModelUnusable(base_url, error_of(403, _told(error), {}).why) from None
+    except openai.APIStatusError:
+        return None  # it may have models all the same: a call will tell
     except openai.APIConnectionError as error:
         cause = str(error.__cause__ or error).strip() or type(error).__name__
         raise ModelUnusable(base_url, f"no model answers there ({cause}); is the server running? check OPENAI_BASE_URL") from None

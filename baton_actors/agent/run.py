@@ -12,7 +12,7 @@ from baton_actors.agent.memory import Memory
 from baton_actors.agent.model import Model, ModelError, Reply, Request
 from baton_actors.agent.profile import LARGE, MEDIUM, SMALL, Profile
 from baton_actors.agent.rounds import AgentRun
-from baton_actors.baton import Baton, Failed, Outcome
+from baton_actors.baton import Failed, Outcome
 from baton_actors.capabilities.builtin import BUILTINS, usable
 from baton_actors.capabilities.catalogue import Catalogue, catalogue
 from baton_actors.errors import InvalidInput, ModelUnusable
@@ -33,7 +33,7 @@ async def run_agent(host: Host) -> Outcome:
     """One run of an agent's baton, to its outcome."""
     access = Access.model_validate(host.agent)
     try:
-        name, url = await asyncio.to_thread(_chosen, host.baton, access)
+        name, url = (host.baton.model, access.base_url) if host.baton.model else await asyncio.to_thread(_chosen, access)
         model: Model = LocalModel(host, access.timeout) if url is None else _client(url, model_key(), access.timeout)
         profile = LARGE if url is not None else SMALL if is_tiny(name) else MEDIUM
         tools = await asyncio.to_thread(tools_of, host, access, profile)
@@ -47,10 +47,8 @@ async def run_agent(host: Host) -> Outcome:
     return await run.outcome()
 
 
-def _chosen(baton: Baton, access: Access) -> tuple[str, str | None]:
-    """Name and address; a baton that names no model (its tree began with a function) gets one by the rule of submissions."""
-    if baton.model is not None:
-        return baton.model, access.base_url
+def _chosen(access: Access) -> tuple[str, str | None]:
+    """Name and address for a baton that names no model, since its tree began with a function: by the rule of submissions."""
     settings = load_settings()
     wishes = Wishes(settings.model, access.base_url, model_key(), settings.openai_model)
     return choose(wishes, listed_models, log.info)

@@ -18,6 +18,10 @@ from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.packing import Packing, sender_roots
 from baton_actors.settings import Settings, model_key, ray_address
 
+#: Seconds for which a server's list of models is not asked for again: many tasks may be submitted in a row.
+LISTED_SECONDS = 60.0
+_listed: dict[tuple[str, str | None], tuple[float, list[str] | None]] = {}
+
 
 def prepared(
     settings: Settings,
@@ -63,10 +67,13 @@ def _model(settings: Settings, model: str | None, progress: Callable[[str], None
     """The agent's model and its address; None for the local one."""
 
     def listed(url: str, key: str | None) -> list[str] | None:
-        progress(f"asking {url} for its models")
-        from baton_actors.agent.chat import listed_models  # openai takes a second or two
+        known = _listed.get((url, key))
+        if known is None or time.monotonic() - known[0] > LISTED_SECONDS:
+            progress(f"asking {url} for its models")
+            from baton_actors.agent.chat import listed_models  # openai takes a second or two
 
-        return listed_models(url, key)
+            known = _listed[url, key] = (time.monotonic(), listed_models(url, key))
+        return known[1]
 
     elsewhere = ray_address() is not None
     wishes = Wishes(model or settings.model, settings.openai_base_url, model_key(), settings.openai_model, may_be_elsewhere=elsewhere)

@@ -155,8 +155,9 @@ def test_nothing_listens_is_retryable_and_says_where() -> None:
 
 def test_a_model_that_takes_too_long_is_retryable() -> None:
     late = pytest.raises(ModelError, match="did not answer in time")
-    with ScriptedModel(says("late").after(3)) as model, FakeChatServer(model) as server, late as caught:
-        ask(server.base_url, timeout=0.2)
+    with ScriptedModel() as model, FakeChatServer(model) as server, late as caught:
+        model.always(says("late").after(60))
+        ask(server.base_url, timeout=0.5)
     assert caught.value.meaning == "retry"
 
 
@@ -189,8 +190,9 @@ def test_models_are_listed() -> None:
 
 
 def test_a_server_that_lists_nothing_is_not_asked_further() -> None:
-    with answering((404, "application/json", "{}")) as (url, _):
-        assert listed_models(url, None) is None
+    for status in (400, 404, 405, 501):
+        with answering((status, "application/json", "{}")) as (url, _):
+            assert listed_models(url, None) is None
     with answering((200, "application/json", '{"models": []}')) as (url, _):
         assert listed_models(url, None) is None
 
