@@ -17,7 +17,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 
 from baton_actors.agent.local import introduction as introduction_of
 from baton_actors.baton import (
@@ -29,15 +29,16 @@ from baton_actors.baton import (
     Status,
 )
 from baton_actors.commands import Answer, Cancel, Command, Release, Retry
-from baton_actors.errors import BatonCancelled, BatonError, BatonFailed, ClusterUnusable, DatabaseUnusable, InvalidInput, WaitTimeout
+from baton_actors.errors import BatonCancelled, BatonFailed, ClusterUnusable, DatabaseUnusable, InvalidInput, WaitTimeout
 from baton_actors.events import TREE_ENDS, Event, Whisper
 from baton_actors.jsonable import checked, checked_text
-from baton_actors.runtime import cluster
+from baton_actors.runtime import cluster, reaching
 from baton_actors.runtime.directory import About, Placed
 from baton_actors.runtime.local_model import start_local
 from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.preparing import checked_budget, prepared
 from baton_actors.runtime.publication import Found, Page
+from baton_actors.runtime.reaching import Reach
 from baton_actors.settings import Settings, load_settings, without_password
 from baton_actors.snapshot import Snapshot
 from baton_actors.store import Store
@@ -46,8 +47,6 @@ __all__ = ["Client", "EventStream", "TreeHandle", "connect", "introduction", "pr
 
 #: Seconds that a client waits for a database or an actor that comes back, before it says so.
 PATIENCE_SECONDS = 10.0
-#: Seconds in which the directory must have taken a submission or a command.
-ORDER_SECONDS = 120.0
 #: Events read from the database at a time.
 PAGE = 1_000
 #: Longest pause between two looks for an actor that is being restarted.
@@ -131,7 +130,7 @@ class Client:
         self._say = say
         self.private = joined.private
         self._settings = settings
-        self._directory = directory
+        self._reach = Reach(directory, self._directory_again)
         self._about = about
         self._joined = joined
         self._reader: ActorHandle[Any] | None = None
@@ -224,7 +223,7 @@ class Client:
         """Hand in a task that `prepared` made; the second half of `submit`."""
         if task.asks_local_model:
             start_local(self._say)
-        placed: Placed = self._ask("submit", task)
+        placed: Placed = self._reach.ask("submit", task)
         return TreeHandle(self, placed.root_id, placed.owner)
 
     def map(self, goals: Iterable[str], **fields: Any) -> Iterator[Any]:
@@ -276,7 +275,7 @@ class Client:
                 say(f"{root}: its last cluster may still be alive, waiting {left:.0f} s for the lease to end")
                 time.sleep(min(left + 0.05, 1.0))
             else:
-                self._ask("adopt", [root])
+                self._reach.ask("adopt", [root])
 
     # ------------------------------------------------------------ reading
 
@@ -295,41 +294,43 @@ class Client:
                 reachable = False
         if reachable:
             self._store = store
-        else:
-            pinned = next(node["NodeID"] for node in ray.nodes() if node["Alive"]) if url.startswith("sqlite") else None
-            self._reader = cluster.open_reader(self._settings, url, pinned)
 
     def _read(self, name: str, *arguments: Any) -> Any:
-        if self._reader is not None:
-            return self._get(self._reader.read.remote(name, *arguments))
-        return getattr(self._store, name)(*arguments)
+        if self._store is not None:
+            return getattr(self._store, name)(*arguments)
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            if self._reader is None:
+                self._reader = cluster.open_reader(self._settings, self._about.database)
+            try:
+                return reaching.got(self._reader.read.remote(name, *arguments))
+            except RayActorError as error:
+                if time.monotonic() > until:
+                    raise ClusterUnusable("the reader actor", f"is gone ({type(error).__name__}); 'baton doctor' looks closer") from None
+                if isinstance(error, ActorDiedError):
+                    self._reader = None
+                time.sleep(LONGEST_PAUSE_SECONDS)
 
     # ------------------------------------------------------------ the directory
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        """Call the directory, over its restarts; what is asked of it may be asked twice."""
-        until = time.monotonic() + ORDER_SECONDS
-        while True:
-            try:
-                return self._get(getattr(self._directory, method).remote(*arguments), timeout=max(0.0, until - time.monotonic()))
-            except RayActorError as error:
-                if time.monotonic() > until:
-                    raise ClusterUnusable("the directory actor", f"is gone ({type(error).__name__}); 'baton doctor' looks closer") from None
-                time.sleep(LONGEST_PAUSE_SECONDS)
-            except GetTimeoutError:
-                raise ClusterUnusable(
-                    "the directory actor", f"has not answered for {ORDER_SECONDS:g} s; 'baton doctor' looks closer"
-                ) from None
+    @property
+    def _directory(self) -> ActorHandle[Any]:
+        """The one that is used now; what it counts is for tests and benchmarks."""
+        return self._reach.handle
 
-    def _get(self, reference: Any, timeout: float | None = None) -> Any:
-        """What an actor answered; an exception of ours comes out as itself."""
-        try:
-            return ray.get(reference, timeout=timeout)
-        except RayTaskError as error:
-            raise _cause(error) from None
+    def _directory_again(self) -> ActorHandle[Any]:
+        """Another directory of the same cluster and database, in the place of one that is dead for good.
+
+        Raises:
+            ClusterUnusable: there can be none.
+        """
+        directory, about = cluster.open_directory(self._settings, self._about.database, private=self.private)
+        if about.database != self._about.database:
+            raise ClusterUnusable(self._about.database, f"this cluster works on {about.database} by now; connect again")
+        return directory
 
     def _order(self, root: str, command: Command) -> None:
-        answer = self._ask("order", root, command, secrets.token_hex(8))
+        answer = self._reach.ask("order", root, command, secrets.token_hex(8))
         if answer is not None:
             raise answer
 
@@ -372,17 +373,15 @@ class TreeHandle:
         until = None if timeout is None else time.monotonic() + timeout
         pauses = _pauses()
         while True:
-            left = None if until is None else max(0.0, until - time.monotonic())
             try:
                 if self._owner is None:
-                    place = self._client._get(self._client._directory.where.remote(self.id), left)
+                    place = self._client._reach.where(self.id, until)
                     if place.state == "gone":
                         root: Baton = self._client._read("baton", self.id)
                         return root
                     self._owner = place.value
-                if self._owner is None:
-                    continue
-                found = self._client._get(self._owner.outcome.remote(self.id), left)
+                left = None if until is None else max(0.0, until - time.monotonic())
+                found = reaching.got(self._owner.outcome.remote(self.id), left)
             except GetTimeoutError:
                 raise WaitTimeout(self.id, timeout or 0.0) from None
             except RayActorError:
@@ -398,13 +397,11 @@ class TreeHandle:
         while True:
             try:
                 if self._owner is None:
-                    place = await _answer(self._client._directory.where.remote(self.id))
+                    place = await self._client._reach.where_async(self.id)
                     if place.state == "gone":
                         return _result(await asyncio.to_thread(self._client._read, "baton", self.id))
                     self._owner = place.value
-                if self._owner is None:
-                    continue
-                found = await _answer(self._owner.outcome.remote(self.id))
+                found = await reaching.answer(self._owner.outcome.remote(self.id))
             except RayActorError:
                 found = _GONE
             if found.state == "here":
@@ -517,13 +514,11 @@ class EventStream:
         while True:
             try:
                 if self._owner is None:
-                    place = self._client._get(self._client._directory.where.remote(self._tree.id))
+                    place = self._client._reach.where(self._tree.id)
                     if place.state == "gone":
                         return self._stored()
                     self._owner = place.value
-                if self._owner is None:
-                    continue
-                page = self._client._get(self._owner.events.remote(self._tree.id, self.cursor, self._heard))
+                page = reaching.got(self._owner.events.remote(self._tree.id, self.cursor, self._heard))
             except RayActorError:
                 page = _MOVED
             self._hear(page)
@@ -540,13 +535,11 @@ class EventStream:
         while True:
             try:
                 if self._owner is None:
-                    place = await _answer(self._client._directory.where.remote(self._tree.id))
+                    place = await self._client._reach.where_async(self._tree.id)
                     if place.state == "gone":
                         return await asyncio.to_thread(self._stored)
                     self._owner = place.value
-                if self._owner is None:
-                    continue
-                page = await _answer(self._owner.events.remote(self._tree.id, self.cursor, self._heard))
+                page = await reaching.answer(self._owner.events.remote(self._tree.id, self.cursor, self._heard))
             except RayActorError:
                 page = _MOVED
             self._hear(page)
@@ -565,19 +558,6 @@ def _pauses() -> Iterator[float]:
     while True:
         yield pause
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-
-
-async def _answer(reference: Any) -> Any:
-    """As `Client._get`, in a running loop."""
-    try:
-        return await asyncio.wrap_future(reference.future())
-    except RayTaskError as error:
-        raise _cause(error) from None
-
-
-def _cause(error: RayTaskError) -> Exception:
-    cause = getattr(error, "cause", None)
-    return cause if isinstance(cause, BatonError) else error
 
 
 def _result(root: Baton) -> Any:

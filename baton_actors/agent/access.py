@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -30,13 +31,15 @@ class Access(Frozen):
     """How the agents of one tree reach their model; JSON in `trees.agent`. Holds no secret.
 
     Attributes:
-        base_url: of a server that speaks Chat Completions; None: the node's local model.
+        base_url: of a server that speaks Chat Completions; None if none was known at submission.
+        local: whether the agents use their node's local model.
         dialect: `tools` are called by the protocol, `actions` by JSON schema; `auto` begins with the first and learns.
         timeout: seconds of one model call.
         folder: what relative paths of the submitter stand for. fetch: hosts that `fetch_url` may reach.
     """
 
     base_url: str | None = None
+    local: bool = False
     dialect: Dialect = "auto"
     timeout: float = Field(600, gt=0)
     folder: str | None = None
@@ -85,9 +88,10 @@ def choose(wishes: Wishes, listed: Callable[[str, str | None], list[str] | None]
             f"{wishes.model!r} needs OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own; with no name the local one answers",
         )
     url = wishes.base_url or OPENAI_URL
-    if not url.startswith(("http://", "https://")):
-        raise InvalidInput("OPENAI_BASE_URL", f"{url!r} is no address; give http://HOST:PORT/v1")
+    _check_url(url)
     check_address(url)
+    if wishes.key is not None and not (wishes.key.isascii() and wishes.key.isprintable()):
+        raise InvalidInput("OPENAI_API_KEY", "has characters that no key has; copy it again")
     names = listed(url, wishes.key)
     if wishes.model is None and wishes.base_url is None:
         return _listed(wishes.default_model, names, url, "BATON_OPENAI_MODEL"), url
@@ -112,12 +116,36 @@ def _the_local_one(say: Callable[[str], None]) -> str:
     return model_name(weights(say))
 
 
+def _check_url(url: str) -> None:
+    """See that a text is an address that can be asked.
+
+    Raises:
+        InvalidInput: it is none, or holds a secret, which would be stored with the tree.
+    """
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not url.isprintable() or " " in url:
+        raise InvalidInput("OPENAI_BASE_URL", f"{url!r} is no address; give http://HOST:PORT/v1")
+    if parts.username or parts.password:
+        raise InvalidInput(
+            "OPENAI_BASE_URL", "holds a user or a password, and would be stored with the task; give the key as OPENAI_API_KEY"
+        )
+
+
 def _listed(model: str, names: list[str] | None, url: str, what: str) -> str:
-    if names is None or model in names:
+    if names is None or any(_is_called(model, name) for name in names):
         return model
     near = get_close_matches(model, names, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has {_some(names)}"
     raise InvalidInput(what, f"{url} has no model {model!r}; {hint}")
+
+
+def _is_called(model: str, listed: str) -> bool:
+    """Whether a server that lists one name takes the other: without a tag, with a variant, or without the word `models/`."""
+    return model in (listed, listed.removesuffix(":latest"), listed.removeprefix("models/")) or model.rpartition(":")[0] == listed
 
 
 def _some(names: list[str]) -> str:

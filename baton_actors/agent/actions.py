@@ -5,20 +5,27 @@ actions for a request, and the reply is put back. So a tree can change from one 
 """
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from baton_actors.agent.jsontext import objects_in, parsed
 
 SPAWN = "spawn_task"
 
-#: One action in JSON stands between the braces; models like to put words or fences around it.
-_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
-_TAGGED = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+#: How some models mark a call that they write as text.
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+#: How a final action begins; one that was cut off is still an answer.
+_FINAL = ('{"action": "final", "answer": "', '{"action":"final","answer":"')
+
+
+class Unreadable(Exception):
+    """A reply that is meant as an action and is none; its text tells the model why."""
 
 
 def action_schema(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The JSON schema of one action: a branch for each tool, with that tool's own arguments."""
     branches = []
+    defs: dict[str, Any] = {}
     for tool in tools:
         function = tool["function"]
         if function["name"] == SPAWN:
@@ -26,11 +33,22 @@ def action_schema(tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             subtasks = {"type": "array", "items": task, "minItems": 1, "maxItems": 8}
             branches.append(_branch("spawn", {"subtasks": subtasks}))
         else:
-            parameters = {key: value for key, value in function["parameters"].items() if key != "$defs"}
+            parameters = _with_own_names(function["parameters"], function["name"])
+            defs |= parameters.pop("$defs", {})
             branches.append(_branch("tool", {"name": {"const": function["name"]}, "arguments": parameters}))
     branches.append(_branch("final", {"answer": {"type": "string"}}))
-    defs = {name: each for tool in tools for name, each in tool["function"]["parameters"].get("$defs", {}).items()}
     return {"type": "object", "oneOf": branches, **({"$defs": defs} if defs else {})}
+
+
+def _with_own_names(schema: Mapping[str, Any], tool: str) -> dict[str, Any]:
+    """The schema with its definitions under names of the tool's own, since all tools' definitions come to stand together."""
+    if "$defs" not in schema:
+        return dict(schema)
+    text = json.dumps({name: value for name, value in schema.items() if name != "$defs"})
+    defs = json.dumps(schema["$defs"])
+    for name in schema["$defs"]:
+        text, defs = (each.replace(f'"#/$defs/{name}"', f'"#/$defs/{tool}.{name}"') for each in (text, defs))
+    return {**json.loads(text), "$defs": {f"{tool}.{name}": value for name, value in json.loads(defs).items()}}
 
 
 def _branch(action: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -113,30 +131,50 @@ def _said(message: Mapping[str, Any]) -> str:
 
 def _arguments(call: Mapping[str, Any]) -> Any:
     try:
-        return json.loads(call["function"]["arguments"])
+        return parsed(call["function"]["arguments"])
     except ValueError:
         return call["function"]["arguments"]
 
 
-def from_action(message: Mapping[str, Any], offered: Sequence[str], round: int) -> dict[str, Any]:
-    """The assistant's message of a reply in actions, in the form of Chat Completions; what is no action is an answer in words."""
+def from_action(message: Mapping[str, Any], offered: Sequence[str], round: int, *, cut: bool = False) -> dict[str, Any]:
+    """The assistant's message of a reply in actions, in the form of Chat Completions; words alone are an answer.
+
+    Several actions in one reply all count, but for an answer beside calls. `cut`: the reply stopped at the length limit.
+
+    Raises:
+        Unreadable: it is meant as an action, and is none.
+    """
     text = _text(message.get("content")).strip()
-    action = _object_in(text)
-    kind = action.get("action") if action is not None else None
     rest = {name: value for name, value in message.items() if name not in ("content", "tool_calls")}
-    if kind == "final" and isinstance(action, dict):
-        answer = action.get("answer", "")
-        return {**rest, "content": answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)}
-    calls: list[tuple[str, Any]] = []
-    if kind == "spawn" and isinstance(action, dict):
-        subtasks = action.get("subtasks")
-        for task in subtasks if isinstance(subtasks, list) else ():
-            calls.append((SPAWN, task if isinstance(task, dict) else {"goal": str(task)}))
-    elif kind == "tool" and isinstance(action, dict):
-        calls.append((str(action.get("name", "")), action.get("arguments") or {}))
-    elif written := written_calls(text, offered):
-        calls = written
-    return {**rest, **as_calls(calls, round)} if calls else {**rest, "content": text}
+    actions = [each for each in objects_in(text) if isinstance(each.get("action"), str)]
+    calls = [call for action in actions for call in _calls_of(action, offered)]
+    if calls:
+        return {**rest, **as_calls(calls, round)}
+    answers = [action["answer"] for action in actions if action["action"] == "final" and action.get("answer") is not None]
+    if answers:
+        return {**rest, "content": answers[-1] if isinstance(answers[-1], str) else json.dumps(answers[-1], ensure_ascii=False)}
+    if written := written_calls(text, offered):
+        return {**rest, **as_calls(written, round)}
+    if cut and (begun := next((text[len(start) :] for start in _FINAL if text.startswith(start)), None)):
+        return {**rest, "content": begun.replace("\\n", "\n").replace('\\"', '"')}
+    if actions:
+        raise Unreadable(f"{actions[0]['action']!r} as you wrote it is no action")
+    if text.startswith('{"action"'):
+        raise Unreadable("your JSON could not be read to its end")
+    return {**rest, "content": text}
+
+
+def _calls_of(action: Mapping[str, Any], offered: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The calls that an action stands for."""
+    match action:
+        case {"action": "spawn", "subtasks": [*subtasks]}:
+            yield from ((SPAWN, task if isinstance(task, dict) else {"goal": str(task)}) for task in subtasks)
+        case {"action": "tool", "name": str() as name}:
+            yield name, action.get("arguments") or {}
+        case {"action": str() as name} if name in offered:
+            yield name, action.get("arguments") or {}
+        case _:
+            pass
 
 
 def as_calls(calls: Sequence[tuple[str, Any]], round: int) -> dict[str, Any]:
@@ -156,9 +194,8 @@ def as_calls(calls: Sequence[tuple[str, Any]], round: int) -> dict[str, Any]:
 
 def written_calls(text: str, offered: Sequence[str]) -> list[tuple[str, Any]]:
     """Calls that a model wrote as text instead of calling, if all of them name a tool that was offered."""
-    pieces = _TAGGED.findall(text) or [text]
     calls = []
-    for piece in pieces:
+    for piece in _tagged(text) or [text]:
         value = _value_in(piece)
         for each in value if isinstance(value, list) else [value]:
             call = _written(each)
@@ -166,6 +203,10 @@ def written_calls(text: str, offered: Sequence[str]) -> list[tuple[str, Any]]:
                 return []
             calls.append(call)
     return calls
+
+
+def _tagged(text: str) -> list[str]:
+    return [piece.partition(_CLOSE)[0] for piece in text.split(_OPEN)[1:] if _CLOSE in piece]
 
 
 def _written(value: Any) -> tuple[str, Any] | None:
@@ -190,14 +231,6 @@ def _value_in(text: str) -> Any:
     if bare.startswith("```"):
         bare = bare.strip("`").removeprefix("json").strip()
     try:
-        return json.loads(bare)
+        return parsed(bare)
     except ValueError:
         return None
-
-
-def _object_in(text: str) -> dict[str, Any] | None:
-    """The JSON object in a text that may have words around it."""
-    value = _value_in(text)
-    if value is None and (found := _OBJECT.search(text)):
-        value = _value_in(found.group())
-    return value if isinstance(value, dict) else None

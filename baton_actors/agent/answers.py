@@ -16,6 +16,8 @@ from baton_actors.agent.model import Meaning, ModelError, Reply
 
 #: Characters of a server's own words that are kept in an error.
 MOST_WORDS = 400
+#: How a tool is called whose name no server would take back.
+UNUSABLE = "unknown_tool"
 #: Codes, types and words by which servers say that a conversation is too long (OpenAI, llama.cpp, vLLM, Anthropic, Google, …).
 _TOO_LONG = (
     "context_length_exceeded",
@@ -30,21 +32,25 @@ _TOO_LONG = (
     "input token count",
     "reduce the length",
 )
+#: No call uses more tokens, or costs more.
+_MOST_AMOUNT = 1e12
 _ABOUT_TOOLS = ("tools", "tool_choice", "tool choice", "tool use", "tool call", "tool-call", "function call", "functions")
 _ABOUT_SCHEMA = ("response_format", "json_schema", "json schema", "structured output", "guided", "grammar")
 _NO_MONEY = ("insufficient_quota", "billing", "credit")
 
 
-def reply_of(body: Any) -> Reply:
-    """The answer in a body that came with HTTP 200.
+def reply_of(body: Any, *, tools: bool = False, schema: bool = False) -> Reply:
+    """The answer in a body that came with HTTP 200; `tools` and `schema` as for `error_of`.
 
     Raises:
         ModelError: there is none in it, or the model refused.
     """
+    if isinstance(body, list) and body and isinstance(body[0], dict) and body[0].get("error"):
+        body = body[0]
     if not isinstance(body, dict):
         raise ModelError("the server's answer is no JSON object; does OPENAI_BASE_URL lead to a Chat Completions server (…/v1)?")
     if body.get("error"):
-        raise error_of(None, body, {})
+        raise error_of(None, body, {}, tools=tools, schema=schema)
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     message = first.get("message") if isinstance(first, dict) else None
@@ -52,16 +58,33 @@ def reply_of(body: Any) -> Reply:
         raise ModelError("the server's answer holds no choice", "retry")
     reason = str(first.get("finish_reason") or "stop")
     if isinstance(message.get("refusal"), str) and message["refusal"]:
-        raise ModelError(f"the model refused: {_words(message['refusal'])}", "refused")
+        raise ModelError(f"the model refused: {_words(message['refusal'])}", "refused", usage=usage_of(body.get("usage")))
     if reason == "content_filter":
-        raise ModelError("the server's content filter stopped the answer", "refused")
+        raise ModelError("the server's content filter stopped the answer", "refused", usage=usage_of(body.get("usage")))
     return Reply(normalised_calls(_kept(message)), reason, usage_of(body.get("usage")))
 
 
 def _kept(message: dict[str, Any]) -> dict[str, Any]:
-    """The message without what says nothing; fields that nobody knows stay as they are."""
+    """The message without what says nothing; content in parts is joined, and fields that nobody knows stay as they are.
+
+    A call whose name cannot be used gets one, so that the model can be told that there is no such tool.
+    """
     kept = {name: value for name, value in message.items() if value is not None and value != [] and name != "role"}
+    if isinstance(kept.get("content"), list):
+        texts = (part.get("text") for part in kept["content"] if isinstance(part, dict))
+        kept["content"] = "".join(text for text in texts if isinstance(text, str))
+    if isinstance(kept.get("tool_calls"), list):
+        kept["tool_calls"] = [_named(call) for call in kept["tool_calls"] if isinstance(call, dict)]
     return {"role": "assistant", **kept}
+
+
+def _named(call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    if not isinstance(function, dict):
+        return call
+    name = function.get("name")
+    usable = isinstance(name, str) and any(char.isascii() and char.isalnum() for char in name)
+    return call if usable else {**call, "function": {**function, "name": UNUSABLE}}
 
 
 def usage_of(usage: Any) -> dict[str, float]:
@@ -79,7 +102,7 @@ def usage_of(usage: Any) -> dict[str, float]:
 
 
 def _is_amount(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_AMOUNT
 
 
 def error_of(status: int | None, body: Any, headers: Mapping[str, str], *, tools: bool = False, schema: bool = False) -> ModelError:
@@ -94,7 +117,7 @@ def error_of(status: int | None, body: Any, headers: Mapping[str, str], *, tools
         meaning = "retry"
         if tools and status in (500, 501) and any(each in told for each in ("tools param", "--jinja", "not support tool")):
             meaning = "no_tools"  # llama.cpp answers a template without tools so
-    elif status in (400, 413, 422):
+    elif status in (400, 413, 422) or (status == 404 and tools and "tool" in told):
         meaning = _meaning_of_complaint(told, tools, schema)
     return ModelError(_sentence(status, code, words), meaning, retry_after(headers) if meaning == "retry" else None)
 
@@ -113,6 +136,7 @@ def _meaning_of_complaint(told: str, tools: bool, schema: bool) -> Meaning:
 
 def _error_fields(body: Any) -> tuple[str, str, str]:
     """Code, message and type, from the several places where servers put them."""
+    body = body[0] if isinstance(body, list) and body else body
     error = body.get("error", body) if isinstance(body, dict) else body
     if not isinstance(error, dict):
         return "", _words(error if isinstance(error, str) else ""), ""

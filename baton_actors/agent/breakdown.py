@@ -4,20 +4,22 @@ The estimate is a small rule on the task alone, times what a round of this model
 case is clear; the judgement is the model's own.
 """
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from baton_actors.agent.jsontext import objects_in
 from baton_actors.baton import Baton, Child, Constraints
 
 #: Seconds of one round before any was measured.
 UNMEASURED_SECONDS = 5.0
+#: Characters of the model's reason that are kept.
+MOST_REASON = 500
 #: A breakdown into fewer parts is none.
 LEAST_PARTS = 2
 #: Levels at which one item of a list, or one sentence, is one thing that is asked for.
-_ITEM = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+\S", re.MULTILINE)
+_ITEM = re.compile(r"^[ \t]*(?:[-*•]|\d+[.)])\s+\S", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?;](?=\s|$)")
 #: What models put before the parts of a plan.
 _NUMBER = re.compile(r"^(?:[-*•]|(?:step |part )?\d+[.:)])\s+", re.IGNORECASE)
@@ -123,30 +125,37 @@ def plan_schema(room: int) -> dict[str, Any]:
     return {"type": "object", "properties": {"subtasks": goals}, "required": ["subtasks"], "additionalProperties": False}
 
 
-def judgement_of(text: str, goal: str, room: int) -> Judgement:
+def judgement_of(text: str, goal: str, room: int, copied: Collection[str] = ()) -> Judgement:
     """What a model's reply says; one that cannot be read means that the task is done as it is.
 
-    Repeated parts, blank ones and the task itself are dropped: small models repeat themselves.
+    Repeated parts, blank ones and the task itself are dropped: small models repeat themselves. So are those that were `copied`
+    from an example.
     """
-    value = _json_object(text)
+    value = next(objects_in(text), None)
     if value is None:
         return Judgement((), "the judgement could not be read")
     given = value.get("subtasks")
+    unwanted = {_key(goal), *map(_key, copied)}
     goals: dict[str, str] = {}
     for each in given if isinstance(given, list) else ():
         named = each.get("goal") if isinstance(each, Mapping) else each
         part = _NUMBER.sub("", " ".join(named.split())) if isinstance(named, str) else ""
-        if (key := _key(part)) and key != _key(goal):
+        if (key := _key(part)) and key not in unwanted:
             goals.setdefault(key, part)
     rounds = value.get("rounds")
     reason = value.get("reason")
-    words = reason.strip() if isinstance(reason, str) and reason.strip() else "the model's plan"
-    subtasks = tuple(goals.values())[:room]
+    words = reason.strip()[:MOST_REASON] if isinstance(reason, str) and reason.strip() else "the model's plan"
+    subtasks = _within(tuple(goals.values()), room)
     if value.get("fits") is True:
         return Judgement((), words, rounds if type(rounds) is int else None)
     if len(subtasks) < LEAST_PARTS:
         words = f"{words}: no two independent parts in it"
     return Judgement(subtasks, words, rounds if type(rounds) is int else None)
+
+
+def _within(goals: tuple[str, ...], room: int) -> tuple[str, ...]:
+    """No more parts than can be afforded: the last one holds what is too much, so that nothing of the task is lost."""
+    return goals if len(goals) <= room else (*goals[: room - 1], "All of these:\n" + "\n".join(f"- {goal}" for goal in goals[room - 1 :]))
 
 
 def _key(goal: str) -> str:
@@ -157,15 +166,6 @@ def _key(goal: str) -> str:
 def same_goal(one: str, other: str) -> bool:
     """Whether two goals are the same but for case, spaces and a full stop."""
     return _key(one) == _key(other)
-
-
-def _json_object(text: str) -> dict[str, Any] | None:
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        value = json.loads(text[start : end + 1]) if 0 <= start < end else None
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def child_of(parent: Baton, goal: str, context: Mapping[str, Any], tools: Sequence[str] | None = None) -> Child:

@@ -7,13 +7,13 @@ through its log.
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import stamina
 
 from baton_actors.agent.access import Dialect
-from baton_actors.agent.actions import action_schema, as_calls, from_action, in_actions, written_calls
+from baton_actors.agent.actions import Unreadable, action_schema, as_calls, from_action, in_actions, written_calls
 from baton_actors.agent.breakdown import UNMEASURED_SECONDS
 from baton_actors.agent.conversation import repaired, shortened
 from baton_actors.agent.model import Model, ModelError, Reply, Request
@@ -71,7 +71,6 @@ class Calls:
         known: Mapping[str, Any],
         *,
         dialect: Dialect,
-        answer_tokens: int | None,
         note: Callable[[dict[str, Any]], None],
         whisper: Callable[[str, str], None],
     ) -> None:
@@ -82,7 +81,6 @@ class Calls:
         self._actions = dialect == "actions" or (dialect == "auto" and known.get("dialect") == "actions")
         self._may_switch = dialect == "auto"
         self._schemas = known.get("schemas", True)
-        self._answer_tokens = answer_tokens
         self._note = note
         self._whisper = whisper
 
@@ -95,84 +93,91 @@ class Calls:
         tools: Sequence[Mapping[str, Any]] = (),
         schema: Mapping[str, Any] | None = None,
         streamed: bool = False,
+        tokens: int | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """The model's answer; `number` counts the rounds of the task, and names calls that come without an id.
+        """The model's answer.
+
+        Args:
+            purpose: as it is shown to those who watch. number: of the round, by which calls without an id are named.
+            tokens: of the answer at most. extra: fields of the server's own.
 
         Raises:
             ModelError: waiting, adapting and shortening did not help.
         """
         try:
-            return await self._ask(list(repaired(messages)), purpose, number, tools, schema, streamed)
+            wanted = Request(
+                self._name,
+                repaired(messages),
+                tools=tools,
+                schema=schema,
+                max_tokens=tokens,
+                temperature=None if tokens is None else 0.0,
+                extra=extra or {},
+                on_text=self._told_text if streamed else None,
+            )
+            return await self._ask(wanted, purpose, number)
         finally:
             self._whisper("idle", "")
 
-    async def _ask(
-        self,
-        messages: list[dict[str, Any]],
-        purpose: str,
-        number: int,
-        tools: Sequence[Mapping[str, Any]],
-        schema: Mapping[str, Any] | None,
-        streamed: bool,
-    ) -> Answer:
-        was_shortened = was_empty = False
+    async def _ask(self, wanted: Request, purpose: str, number: int) -> Answer:
+        was_shortened = was_empty = was_unreadable = False
         used: dict[str, float] = {}
         while True:
-            self._whisper("model", purpose)  # with each try the answer begins anew
             try:
-                reply, seconds = await self._patiently(self._request(messages, tools, schema, streamed))
+                reply, seconds = await self._patiently(self._spoken(wanted), purpose)
             except ModelError as error:
-                if error.meaning == "no_tools" and tools and self._may_switch and not self._actions:
+                if error.meaning == "no_tools" and wanted.tools and self._may_switch and not self._actions:
                     self._switch(error.why)
                 elif error.meaning == "no_schema" and self._schemas:
                     self._schemas = False
                     self._note({"kind": "dialect", "model": self.key, "schemas": False, "reason": error.why})
                 elif error.meaning == "too_long" and not was_shortened:
                     was_shortened = True
-                    messages = shortened(messages, SHORTENED_TO)
+                    wanted = replace(wanted, messages=shortened(wanted.messages, SHORTENED_TO))
                 else:
                     raise
                 continue
             used = {name: used.get(name, 0) + reply.usage.get(name, 0) for name in {*used, *reply.usage}}
-            message = self._understood(reply.message, tools, number)
-            if message.get("content") or message.get("tool_calls"):
-                return Answer(message, used, seconds, reply.finish_reason == "length")
+            cut = reply.finish_reason == "length"
+            try:
+                message = self._understood(reply.message, wanted.tools, number, cut)
+            except Unreadable as error:
+                if was_unreadable:
+                    raise ModelError(f"the model did not keep to the actions, twice: {error}", usage=used) from None
+                was_unreadable = True
+                wanted = replace(
+                    wanted, messages=_with_more(wanted.messages, f"Your last reply was no action: {error}. Reply with one action.")
+                )
+                continue
+            if message.get("tool_calls") or str(message.get("content") or "").strip():
+                return Answer(message, used, seconds, cut)
             if was_empty:
-                raise ModelError("the model gave an empty answer, twice", "retry")
+                raise ModelError("the model gave an empty answer, twice", "retry", usage=used)
             was_empty = True
 
-    def _request(
-        self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None, streamed: bool
-    ) -> Request:
-        told: list[dict[str, Any]] = messages
-        offered: Sequence[Mapping[str, Any]] = tools
-        if self._actions:
-            if tools:
-                told, schema, offered = in_actions(messages, tools), action_schema(tools), ()
-            elif any("tool_calls" in message or message["role"] == "tool" for message in messages):
-                told = in_actions(messages, [])  # to the end of its days this model knows no tool messages
-                schema = schema or action_schema([])
-        if schema is not None and not self._schemas:
-            told, schema = [*told, {"role": "user", "content": in_words(dict(schema))}], None
-        small = self._answer_tokens is not None
-        return Request(
-            self._name,
-            told,
-            tools=offered,
-            schema=schema,
-            max_tokens=self._answer_tokens,
-            temperature=0.0 if small and schema is not None else None,
-            on_text=self._told_text if streamed and schema is None and not (self._actions and tools) else None,
-        )
+    def _spoken(self, wanted: Request) -> Request:
+        """The request in the way that this model speaks."""
+        if self._actions and wanted.tools:
+            told = in_actions(wanted.messages, wanted.tools)
+            wanted = replace(wanted, messages=told, tools=(), schema=action_schema(wanted.tools))
+        elif self._actions and any("tool_calls" in message or message["role"] == "tool" for message in wanted.messages):
+            told = in_actions(wanted.messages, [])  # to the end of its days this model knows no tool messages
+            wanted = replace(wanted, messages=told, schema=wanted.schema or action_schema([]))
+        if (schema := wanted.schema) is not None:
+            wanted = replace(wanted, on_text=None)  # JSON is no text for people
+            if not self._schemas:
+                wanted = replace(wanted, messages=_with_more(wanted.messages, in_words(dict(schema))), schema=None)
+        return wanted
 
     def _told_text(self, text: str) -> None:
         self._whisper("text", text)
 
-    def _understood(self, message: dict[str, Any], tools: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
+    def _understood(self, message: dict[str, Any], tools: Sequence[Mapping[str, Any]], number: int, cut: bool) -> dict[str, Any]:
         """The reply in the form of Chat Completions; a call that was written as text makes this a model of actions."""
         names = [tool["function"]["name"] for tool in tools]
         if self._actions:
-            return from_action(message, names, number)
+            return from_action(message, names, number, cut=cut)
         content = message.get("content")
         if names and not message.get("tool_calls") and isinstance(content, str) and (calls := written_calls(content, names)):
             if self._may_switch:
@@ -184,16 +189,25 @@ class Calls:
         self._actions = True
         self._note({"kind": "dialect", "model": self.key, "dialect": "actions", "reason": reason})
 
-    async def _patiently(self, request: Request) -> tuple[Reply, float]:
+    async def _patiently(self, request: Request, purpose: str) -> tuple[Reply, float]:
         """One reply and its seconds, tried again while the failure is one that passes."""
         async for attempt in stamina.retry_context(on=_pause(), attempts=TRIES, timeout=None):
             with attempt:
+                self._whisper("model", purpose)  # with each try the answer begins anew
                 began = time.monotonic()
                 reply = await self._model.answer(request)
                 seconds = time.monotonic() - began
                 self.seconds_per_round = seconds
                 return reply, seconds
         raise AssertionError("stamina gives up by raising")
+
+
+def _with_more(messages: Sequence[Mapping[str, Any]], text: str) -> list[Mapping[str, Any]]:
+    """The messages with more to say to the model; some servers want roles to take turns, so it joins what was said last."""
+    last = messages[-1] if messages else {}
+    if last.get("role") == "user" and isinstance(last.get("content"), str):
+        return [*messages[:-1], {**last, "content": f"{last['content']}\n\n{text}"}]
+    return [*messages, {"role": "user", "content": text}]
 
 
 def _pause() -> Callable[[Exception], bool | float]:

@@ -3,14 +3,15 @@
 Importing this loads `openai`, which takes a second or two.
 """
 
+import asyncio
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import openai
 
 from baton_actors.agent.answers import Pieces, error_of, reply_of
 from baton_actors.agent.forbidding import check_address
+from baton_actors.agent.jsontext import parsed
 from baton_actors.agent.model import ModelError, Reply, Request
 from baton_actors.errors import ModelUnusable
 
@@ -27,16 +28,15 @@ class ChatModel:
 
     Args:
         base_url: up to and with `/v1`. key: None for servers that ask for none. timeout: seconds of one call.
-        extra: fields of this server's own that go with every request.
 
     Raises:
         ModelUnusable: calls to that address are forbidden here.
     """
 
-    def __init__(self, base_url: str, key: str | None, *, timeout: float, extra: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, base_url: str, key: str | None, *, timeout: float) -> None:
         check_address(base_url)
         self.base_url = base_url
-        self._extra = dict(extra or {})
+        self._timeout = timeout
         limit = openai.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout))
         self._client = openai.AsyncOpenAI(base_url=base_url, api_key=key or NO_KEY, max_retries=0, timeout=limit)
         self._adapted: dict[str, _Adapted] = {}
@@ -46,32 +46,39 @@ class ChatModel:
         adapted = self._adapted.setdefault(request.model, _Adapted())
         while True:
             try:
-                body = await self._body(request, adapted)
-                return reply_of(body)
+                async with asyncio.timeout(self._timeout):  # the client's own is for each piece: a server may send signs of life for ever
+                    body = await self._body(request, adapted)
+                return reply_of(body, tools=bool(request.tools), schema=request.schema is not None)
             except openai.APIStatusError as error:
                 told = _told(error)
                 if not adapted.learn(told):
                     raise error_of(
                         error.status_code, told, error.response.headers, tools=bool(request.tools), schema=request.schema is not None
                     ) from None
-            except openai.APITimeoutError:
+            except (openai.APITimeoutError, TimeoutError):
                 raise ModelError(f"the model at {self.base_url} did not answer in time", "retry") from None
             except openai.APIConnectionError as error:
                 cause = str(error.__cause__ or error).strip() or type(error).__name__
                 raise ModelError(f"cannot reach the model at {self.base_url}: {cause}", "retry") from None
             except openai.APIError as error:  # told in the middle of a stream
                 raise error_of(None, {"error": error.body or {"message": error.message}}, {}) from None
+            except ModelError:
+                raise
+            except Exception as error:  # what a server sends may be anything, and the client does not expect all of it
+                raise ModelError(
+                    f"the server at {self.base_url} sent what cannot be read: {type(error).__name__}: {error}", "retry"
+                ) from None
 
     async def _body(self, request: Request, adapted: "_Adapted") -> Any:
         streamed = request.on_text is not None
         fields = adapted.fields(request, streamed)
-        raw = await self._client.chat.completions.with_raw_response.create(**fields, extra_body=self._extra or None)
+        raw = await self._client.chat.completions.with_raw_response.create(**fields, extra_body=dict(request.extra) or None)
         if not streamed or "event-stream" not in raw.headers.get("content-type", ""):
             await raw.http_response.aread()
             return _json(raw.http_response.text)
         pieces = Pieces()
         async for chunk in raw.parse():
-            text = pieces.add(chunk.to_dict())
+            text = pieces.add(chunk.to_dict(warnings=False))
             if text and request.on_text is not None:
                 request.on_text(text)
         return pieces.body()
@@ -109,6 +116,9 @@ class _Adapted:
             if name in words and name not in self._left_out and _is_unwanted(words):
                 self._left_out.add(name)
                 return True
+        if "stream" in words and "stream" not in self._left_out and (_is_unwanted(words) or "must be verified" in words):
+            self._left_out |= {"stream", "stream_options"}
+            return True
         return False
 
 
@@ -136,11 +146,13 @@ def _first_line_of(text: str) -> str:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        return parsed(text)
     except ValueError:
-        kind = "an HTML page" if text.lstrip()[:1] == "<" else "no JSON"
+        page = text.lstrip()[:1] == "<"
+        kind = "an HTML page" if page else "no JSON"
         raise ModelError(
-            f"the server's answer is {kind} ({_first_line_of(text)[:120]!r}); is OPENAI_BASE_URL right (it mostly ends in /v1)?"
+            f"the server's answer is {kind} ({_first_line_of(text)[:120]!r}); is OPENAI_BASE_URL right (it mostly ends in /v1)?",
+            "final" if page else "retry",
         ) from None
 
 
@@ -167,6 +179,8 @@ def listed_models(base_url: str, key: str | None) -> list[str] | None:
         raise ModelUnusable(base_url, f"no model answers there ({cause}); is the server running? check OPENAI_BASE_URL") from None
     except ModelError as error:
         raise ModelUnusable(base_url, error.why) from None
+    except Exception as error:  # addresses and answers may be odd in ways that the client does not expect
+        raise ModelUnusable(base_url, f"cannot be asked for its models ({type(error).__name__}: {error}); check OPENAI_BASE_URL") from None
     finally:
         client.close()
     data = body.get("data") if isinstance(body, dict) else None

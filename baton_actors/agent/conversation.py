@@ -64,7 +64,7 @@ def normalised_calls(message: Mapping[str, Any]) -> dict[str, Any]:
     (M1). Calls without a usable name are left out, and `tool_calls` with the last of them. Characters that cannot be stored are
     replaced.
     """
-    kept = _writable(dict(message))
+    kept = writable(dict(message))
     calls, _ = _normal_calls(kept.pop("tool_calls", None))
     return {**kept, "tool_calls": calls} if calls else kept
 
@@ -198,7 +198,7 @@ def _turn(message: Any) -> _Turn | None:
     """The message as it is valid by itself; None if nothing in it can be sent."""
     if not isinstance(message, dict):
         return None
-    message = _writable(message)
+    message = writable(message)
     match message.get("role"):
         case "assistant":
             return _assistant(message)
@@ -290,20 +290,20 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _writable(value: Any, depth: int = 0) -> Any:
+def writable(value: Any, depth: int = 0) -> Any:
     """The value without what cannot be encoded or stored: NUL, lone surrogates, numbers that are none, endless depth."""
     if isinstance(value, str):
-        return value if _is_writable(value) else _UNWRITABLE.sub("\ufffd", value)
+        return value if _iswritable(value) else _UNWRITABLE.sub("\ufffd", value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict | list) and depth >= MAX_DEPTH:
         return None
     if isinstance(value, dict):
-        return {_writable(name): _writable(item, depth + 1) for name, item in value.items()}
-    return [_writable(item, depth + 1) for item in value] if isinstance(value, list) else value
+        return {writable(name): writable(item, depth + 1) for name, item in value.items()}
+    return [writable(item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
-def _is_writable(text: str) -> bool:
+def _iswritable(text: str) -> bool:
     """Encoding is ten times as fast as looking for surrogates."""
     try:
         text.encode()

@@ -40,6 +40,23 @@ class Excerpt:
         return self.fault is None and self.offset == 0 and self.end >= self.total
 
 
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a run reads before it begins.
+
+    Attributes:
+        texts: shown in the prompt. stretches: into which the only text is shared out if it is too long; else none.
+    """
+
+    texts: tuple[Excerpt, ...] = ()
+    stretches: tuple[dict[str, int], ...] = ()
+
+
+def read_inputs(context: Mapping[str, Any], folder: Path | None, characters: int) -> Inputs:
+    """The texts that the context names, as far as they fit into so many characters; files are read here, and nowhere later."""
+    return Inputs(tuple(excerpts(context, folder, characters)), tuple(parts(context, folder, characters)))
+
+
 def excerpts(context: Mapping[str, Any], folder: Path | None, characters: int) -> list[Excerpt]:
     """The texts that the context names, together at most so many characters; folders are not texts, and are left out."""
     files = [path for path in granted_paths(context, folder) if not path.is_dir()]

@@ -7,7 +7,7 @@ are not in its spans.
 from collections.abc import Sequence
 from typing import Any
 
-from baton_actors.agent.conversation import unanswered
+from baton_actors.agent.conversation import unanswered, writable
 
 
 class Memory:
@@ -16,7 +16,7 @@ class Memory:
     Attributes:
         messages: those that count, in order. rounds: model calls made in this generation, judgements aside.
         waiting: ids of the calls whose answers are the children's results, in spawn order; None if none were made by calls.
-        parts: whether the children are the parts of a plan.
+        parts: whether the children are the parts of a plan. partial: whether the answer that was given is not all of it.
 
     Args:
         rows: all that were ever saved. state: what was saved last; None at first.
@@ -28,17 +28,21 @@ class Memory:
         self._spans: list[list[int]] = [list(span) for span in known.get("spans", ())]
         self._generation = generation
         self._unsaved: list[dict[str, Any]] = []
-        self.messages: list[dict[str, Any]] = [row for first, end in self._spans for row in rows[first:end]]
+        self._places: list[int] = [place for first, end in self._spans for place in range(first, end)]
+        self.messages: list[dict[str, Any]] = [rows[place] for place in self._places]
         self.rounds: int = known.get("rounds", 0) if known.get("generation", generation) == generation else 0
         self.waiting: list[str] | None = known.get("waiting")
         self.parts: bool = known.get("parts", False)
+        self.partial: bool = known.get("partial", False)
 
     def add(self, *messages: dict[str, Any]) -> None:
         """Append messages; they are saved with the next save."""
         first = self._saved + len(self._unsaved)
-        self._unsaved += messages
-        self.messages += messages
         end = first + len(messages)
+        stored = [writable(message) for message in messages]
+        self._unsaved += stored
+        self.messages += stored
+        self._places += range(first, end)
         if self._spans and self._spans[-1][1] == first:
             self._spans[-1][1] = end
         elif messages:
@@ -46,7 +50,7 @@ class Memory:
 
     def begin_anew(self, *messages: dict[str, Any]) -> None:
         """From now on only these count; what was said before stays stored."""
-        self._spans, self.messages = [], []
+        self._spans, self._places, self.messages = [], [], []
         self.rounds = 0
         self.add(*messages)
 
@@ -69,6 +73,8 @@ class Memory:
             state["waiting"] = list(waiting)
         if parts:
             state["parts"] = True
+        if self.partial:
+            state["partial"] = True
         return state
 
     @property
@@ -79,10 +85,25 @@ class Memory:
         return content if last.get("role") == "assistant" and not last.get("tool_calls") and isinstance(content, str) else None
 
     @property
+    def last_words(self) -> str:
+        """The last text of an assistant's, else what its tools said last; empty if there is neither."""
+        for roles in (("assistant",), ("tool",)):
+            texts = (message.get("content") for message in reversed(self.messages) if message.get("role") in roles)
+            if last := next((text for text in texts if isinstance(text, str) and text.strip()), None):
+                return last
+        return ""
+
+    @property
     def open_calls(self) -> list[dict[str, Any]]:
         """The calls of the last assistant's message that have no answer yet."""
         named = (({key: call[key] for key in ("name", "arguments")}, call["id"]) for call in unanswered(self.messages))
         return [{"id": id, "type": "function", "function": function} for function, id in named]
+
+    @property
+    def place(self) -> int:
+        """Where the last assistant's message stands among all rows: a name for its calls that stays, in whatever run they are made."""
+        assistants = (place for place, message in zip(self._places, self.messages, strict=True) if message.get("role") == "assistant")
+        return max(assistants, default=0)
 
     @property
     def repeats(self) -> int:

@@ -19,7 +19,8 @@ class Request:
     Attributes:
         messages: valid Chat Completions messages. tools: definitions as that protocol has them; empty: none are offered.
         schema: the JSON schema that the content must satisfy. max_tokens: of the answer. temperature: None is the server's own.
-        on_text: called with each piece of content as it is generated; None asks for the answer in one piece.
+        extra: fields of this server's own. on_text: called with each piece of content as it is generated; None asks for the
+            answer in one piece.
     """
 
     model: str
@@ -28,6 +29,7 @@ class Request:
     schema: Mapping[str, Any] | None = None
     max_tokens: int | None = None
     temperature: float | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
     on_text: Callable[[str], None] | None = None
 
 
@@ -62,13 +64,15 @@ class ModelError(BatonError):
 
     Attributes:
         why: one line for a person. meaning: what to do about it. after: seconds that the server asks to wait, if it does.
+        usage: what was used all the same, as in `Reply`.
     """
 
-    def __init__(self, why: str, meaning: Meaning = "final", after: float | None = None) -> None:
-        super().__init__(why, meaning, after)
+    def __init__(self, why: str, meaning: Meaning = "final", after: float | None = None, usage: Mapping[str, float] | None = None) -> None:
+        super().__init__(why, meaning, after, usage)
         self.why = why
         self.meaning = meaning
         self.after = after
+        self.usage = dict(usage or {})
 
     def __str__(self) -> str:
         return self.why

@@ -9,9 +9,9 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from baton_actors.agent import prompts, spawning
+from baton_actors.agent import prompts, small, spawning
 from baton_actors.agent.access import Access
-from baton_actors.agent.actions import SPAWN
+from baton_actors.agent.actions import SPAWN, written_calls
 from baton_actors.agent.breakdown import (
     LEAST_PARTS,
     Estimate,
@@ -25,7 +25,7 @@ from baton_actors.agent.breakdown import (
 )
 from baton_actors.agent.calling import Answer, Calls
 from baton_actors.agent.host import Host
-from baton_actors.agent.inputs import PART, excerpts, parts
+from baton_actors.agent.inputs import PART, Inputs, question_of
 from baton_actors.agent.memory import Memory
 from baton_actors.agent.model import Model, ModelError
 from baton_actors.agent.profile import Profile
@@ -42,17 +42,28 @@ class AgentRun:
     """One run of one task.
 
     Args:
-        name: of the model. key: under which the tree remembers it. access: how it is reached.
+        name: of the model. key: under which the tree remembers it. access: how it is reached. inputs: the texts of the task.
     """
 
     def __init__(
-        self, host: Host, model: Model, name: str, key: str, *, access: Access, profile: Profile, memory: Memory, catalogue: Catalogue
+        self,
+        host: Host,
+        model: Model,
+        name: str,
+        key: str,
+        *,
+        access: Access,
+        profile: Profile,
+        memory: Memory,
+        catalogue: Catalogue,
+        inputs: Inputs,
     ) -> None:
         self._host = host
         self._baton = host.baton
         self._profile = profile
         self._memory = memory
         self._catalogue = catalogue
+        self._inputs = inputs
         self._access = access
         self._folder = access.place
         self._began = time.monotonic()
@@ -62,13 +73,15 @@ class AgentRun:
         self._definitions = [tool.definition for tool in catalogue.tools.values()]
         if self._may_spawn:
             self._definitions.append(spawning.definition(catalogue))
+        self._shape = self._small_shape() if profile.small and not self._definitions else None
+        self._tokens = profile.answer_tokens if self._shape is None else self._shape.tokens
+        self._extra = None if self._shape is None else self._shape.extra
         self._calls = Calls(
             model,
             name,
             key,
             host.learned.get(key, {}),
             dialect=access.dialect,
-            answer_tokens=profile.answer_tokens,
             note=self._note,
             whisper=host.whisper,
         )
@@ -78,6 +91,8 @@ class AgentRun:
         try:
             return await self._work()
         except ModelError as error:
+            if error.usage:
+                self._save({"kind": "round", "purpose": "failed", "model": self._calls.key, **error.usage}, usage=error.usage, rounds=1)
             if error.meaning != "retry" and (spawned := await self._break_down_after(error)):
                 return spawned
             kind = ErrorKind.REFUSED if error.meaning == "refused" else ErrorKind.ERROR
@@ -87,29 +102,41 @@ class AgentRun:
         if self._memory.fresh:
             if spawned := await self._decide():
                 return spawned
-            self._memory.add(*self._opening())
+            if (found := self._nothing_found()) is not None:
+                return found
         elif self._memory.waiting is not None:
             self._take_results_of_calls()
         elif self._memory.parts:
             self._take_results_of_parts()
-        if (calls := self._memory.open_calls) and (outcome := await self._do(calls, cut=False)):
+        if (calls := self._memory.open_calls) and (outcome := await self._do(calls)):
             return outcome
         while True:
             if (text := self._memory.final_text) is not None:
-                return Completed(text)
+                return Completed(text, partial=self._memory.partial)
             if self._memory.rounds >= self._baton.constraints.max_rounds or self._memory.repeats >= CLOSED_AFTER_REPEATS:
                 return await self._close()
             if self._window_is_over():
                 return HandedOver()
             answer = await self._round()
-            if answer.calls and (outcome := await self._do(answer.calls, cut=answer.cut)):
+            if answer.calls and not answer.cut and (outcome := await self._do(answer.calls)):
                 return outcome
 
-    def _opening(self) -> list[dict[str, Any]]:
-        return prompts.opening(self._baton, self._texts(), self._profile, may_spawn=self._may_spawn)
+    def _small_shape(self) -> small.Shape:
+        """How the small model is asked for what is to be done now."""
+        baton, children = self._baton, self._host.children
+        if self._host.breakdown and all(child.goal.startswith(baton.goal) for child in children):
+            return small.readers_summary(baton.goal, children, baton.prompt)
+        if self._host.breakdown:
+            return small.summary(baton.goal, children, baton.prompt)
+        texts = [text.text for text in self._inputs.texts if text.text]
+        if texts:
+            return small.reading(question_of(baton.context) or baton.goal, "\n\n".join(texts), baton.prompt)
+        return small.answer(baton.goal, baton.context, baton.prompt)
 
-    def _texts(self) -> Any:
-        return excerpts(self._baton.context, self._folder, self._profile.input_characters)
+    def _opening(self) -> list[dict[str, Any]]:
+        if self._shape is not None:
+            return self._shape.messages
+        return prompts.opening(self._baton, self._inputs.texts, may_spawn=self._may_spawn)
 
     def _window_is_over(self) -> bool:
         """Whether another round would go beyond it; one is made in each run in any case."""
@@ -122,7 +149,7 @@ class AgentRun:
         """Break a new task down, or not; the log says why."""
         bounds = self._baton.constraints
         rounds = estimated_rounds(self._baton.goal, self._baton.context, list(self._catalogue.tools))
-        stretches = parts(self._baton.context, self._folder, self._profile.input_characters) if self._profile.small else []
+        stretches = self._inputs.stretches if self._profile.small else ()
         estimate = Estimate(max(rounds, len(stretches)), self._calls.seconds_per_round)
         word = verdict(bounds, self._baton.depth, estimate, self._host.room)
         breaks, reason = word.breaks, word.reason
@@ -132,6 +159,7 @@ class AgentRun:
             return await self._spawn_parts(children, self._decision(estimate, True, reason))
         judgement = None if breaks is False else await self._judge(forced=breaks is True)
         if judgement is None or judgement.fits:
+            self._memory.add(*self._opening())
             await self._save(self._decision(estimate, False, reason if judgement is None else f"{reason}: {judgement.reason}", judgement))
             return None
         told = self._decision(estimate, True, f"{reason}: {judgement.reason}", judgement)
@@ -141,7 +169,7 @@ class AgentRun:
         """A child for each stretch of a text, with the same question."""
         goal, count = self._baton.goal, len(stretches)
         return [
-            child_of(self._baton, f"{goal} (part {place} of {count})", {PART: {**stretch, "question": goal}})
+            child_of(self._baton, f"{goal} [part {place}/{count}]", {PART: {**stretch, "question": goal}})
             for place, stretch in enumerate(stretches, 1)
         ]
 
@@ -160,19 +188,21 @@ class AgentRun:
         """Ask the model itself, in one call."""
         room = self._host.room
         if self._profile.small:
-            messages, schema = prompts.planning(self._baton), plan_schema(room)
+            plan = small.plan(self._baton.goal)
+            messages, schema = plan.messages, plan_schema(room)
+            tokens: int | None = plan.tokens
         else:
             fitting = int(self._baton.constraints.timeout_hint / self._calls.seconds_per_round)
-            messages = prompts.judging(self._baton, self._texts(), min(fitting, self._baton.constraints.max_rounds), forced=forced)
-            schema = judgement_schema(room, forced=forced)
+            messages = prompts.judging(self._baton, self._inputs.texts, min(fitting, self._baton.constraints.max_rounds), forced=forced)
+            schema, tokens = judgement_schema(room, forced=forced), self._profile.answer_tokens
         try:
-            answer = await self._calls.ask(messages, purpose="judging", number=0, schema=schema)
+            answer = await self._calls.ask(messages, purpose="judging", number=0, schema=schema, tokens=tokens)
         except ModelError as error:
             if error.meaning == "retry":
                 raise
             return Judgement((), f"the model could not judge ({error.why})")
         await self._save(self._round_data(answer, "judgement"), usage=answer.usage, rounds=1)
-        return judgement_of(answer.text, self._baton.goal, room)
+        return judgement_of(answer.text, self._baton.goal, room, small.COPIED if self._profile.small else ())
 
     async def _spawn_parts(self, children: list[Child], decision: dict[str, Any]) -> Spawned:
         await self._save(decision)
@@ -200,24 +230,32 @@ class AgentRun:
 
     def _take_results_of_parts(self) -> None:
         self._memory.parts = False
-        children = self._host.children
-        if self._profile.small:
-            self._memory.begin_anew(*prompts.small_summary(self._baton, children, self._profile))
+        if self._shape is not None:
+            self._memory.begin_anew(*self._shape.messages)
         else:
-            told = {"role": "user", "content": prompts.results_of_parts(children, self._profile)}
+            told = {"role": "user", "content": prompts.results_of_parts(self._host.children, self._profile)}
             self._memory.begin_anew(*self._opening(), told)
+
+    def _nothing_found(self) -> Completed | None:
+        """A part of a text that shares no word with the question is not asked about: a small model would make something up."""
+        question = question_of(self._baton.context)
+        if self._shape is None or question is None or any(small.relevant(text.text, question) for text in self._inputs.texts):
+            return None
+        return Completed(small.NOTHING_FOUND)
 
     # ------------------------------------------------------------ rounds
 
     async def _round(self) -> Answer:
         number = self._memory.rounds + 1
         purpose = f"round {number}"
-        answer = await self._calls.ask(
-            self._memory.messages, purpose=purpose, number=number, tools=self._definitions, streamed=self._baton.depth == 0
-        )
+        answer = await self._ask(self._memory.messages, purpose, number, self._definitions)
         self._memory.add(answer.message)
         self._memory.rounds = number
+        self._memory.partial = answer.cut and not answer.calls
         self._rounds_here += 1
+        if answer.cut:  # a call that was cut off is never made, so it is answered at once
+            for call in answer.calls:
+                self._answer(call, "Your reply reached the length limit in the middle of a call, so nothing was executed. Be shorter.")
         saved = self._save(self._round_data(answer, "round"), usage=answer.usage, rounds=1)
         if answer.calls:  # a tool acts on the world: what it was asked must not be forgotten
             await saved
@@ -227,11 +265,33 @@ class AgentRun:
         """No rounds are left: one last call without tools, so that the work is not lost."""
         if spawned := await self._break_down_after(None):
             return spawned
-        messages = [*self._memory.messages, prompts.closing(self._profile)]
-        answer = await self._calls.ask(messages, purpose="closing", number=self._memory.rounds + 1, streamed=self._baton.depth == 0)
-        self._memory.add(messages[-1], {"role": "assistant", "content": answer.text})
+        closing = prompts.closing()
+        names = [definition["function"]["name"] for definition in self._definitions]
+        for more in ([closing], [closing, prompts.in_words_only()]):
+            answer = await self._ask([*self._memory.messages, *more], "closing", self._memory.rounds + 1)
+            text = "" if written_calls(answer.text, names) else answer.text
+            if text:
+                break
+            self._save(self._round_data(answer, "closing"), usage=answer.usage, rounds=1)
+        else:
+            text = self._memory.last_words
+            if not text:
+                return Failed("its rounds ran out, and the model gave no answer in words")
+        self._memory.partial = True
+        self._memory.add(closing, {"role": "assistant", "content": text})
         self._save(self._round_data(answer, "closing"), usage=answer.usage, rounds=1)
-        return Completed(answer.text, partial=True)
+        return Completed(text, partial=True)
+
+    async def _ask(self, messages: Sequence[dict[str, Any]], purpose: str, number: int, tools: Sequence[dict[str, Any]] = ()) -> Answer:
+        return await self._calls.ask(
+            messages,
+            purpose=purpose,
+            number=number,
+            tools=tools,
+            streamed=self._baton.depth == 0,
+            tokens=self._tokens,
+            extra=self._extra,
+        )
 
     def _round_data(self, answer: Answer, purpose: str) -> dict[str, Any]:
         data: dict[str, Any] = {"kind": "round", "purpose": purpose, "model": self._calls.key, "seconds": round(answer.seconds, 3)}
@@ -249,13 +309,8 @@ class AgentRun:
 
     # ------------------------------------------------------------ tools
 
-    async def _do(self, calls: Sequence[dict[str, Any]], *, cut: bool) -> Outcome | None:
+    async def _do(self, calls: Sequence[dict[str, Any]]) -> Outcome | None:
         """Answer the calls of one reply. Children, if any are asked for, are the outcome; all else is answered and saved before."""
-        if cut:
-            for call in calls:
-                self._answer(call, "Your reply reached the length limit in the middle of a call, so nothing was executed. Be shorter.")
-            await self._save({"kind": "tool", "name": calls[-1]["function"]["name"], "seconds": 0, "failed": True})
-            return None
         spawns = [call for call in calls if call["function"]["name"] == SPAWN and self._may_spawn]
         others = [call for call in calls if call not in spawns]
         if others:
@@ -279,7 +334,7 @@ class AgentRun:
             text, failed = f"There is no tool {name!r} here; there are: {there}.", True
         else:
             answer = await tool.call(call["function"]["arguments"], self._tool_context(call["id"]))
-            text, failed = answer.text, answer.failed
+            text, failed = self._bounded(answer.text), answer.failed
         if self._memory.repeats >= TOLD_OF_REPEATS:
             text += (
                 "\n(The same call with the same arguments as in the rounds before: its answer will not change. Go on, or answer the task.)"
@@ -287,10 +342,16 @@ class AgentRun:
         self._answer(call, text)
         await self._save({"kind": "tool", "name": name, "seconds": round(time.monotonic() - began, 3), "failed": failed})
 
+    def _bounded(self, text: str) -> str:
+        most = self._profile.tool_characters
+        if most is None or len(text) <= most:
+            return text
+        return f"{text[:most]}\n[cut after {most:,} of {len(text):,} characters, which is what this model can hold; ask for less at a time]"
+
     def _tool_context(self, call_id: str) -> ToolContext:
         baton = self._baton
         return ToolContext(
-            idempotency_key=f"{baton.id}:{baton.generation}:{self._memory.rounds}:{call_id}",
+            idempotency_key=f"{baton.id}:{self._memory.place}:{call_id}",
             baton_id=baton.id,
             goal=baton.goal,
             context=baton.context,

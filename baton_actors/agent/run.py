@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from baton_actors.agent.access import Access, Wishes, choose, is_tiny
 from baton_actors.agent.chat import ChatModel, listed_models
 from baton_actors.agent.host import Host
+from baton_actors.agent.inputs import read_inputs
 from baton_actors.agent.memory import Memory
 from baton_actors.agent.model import Model, ModelError, Reply, Request
 from baton_actors.agent.profile import LARGE, MEDIUM, SMALL, Profile
 from baton_actors.agent.rounds import AgentRun
-from baton_actors.baton import Failed, Outcome
+from baton_actors.baton import Baton, Failed, Outcome
 from baton_actors.capabilities.builtin import BUILTINS, usable
 from baton_actors.capabilities.catalogue import Catalogue, catalogue
 from baton_actors.errors import InvalidInput, ModelUnusable
@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 
 #: The tool that reads on in a child's result.
 READ_RESULT = "read_result"
-#: Fields of llama.cpp's own: a small model repeats itself without a penalty.
-_LOCAL_FIELDS = {"repeat_penalty": 1.15, "cache_prompt": True}
 
 #: One client for each address in each event loop, since its connections belong to the loop.
 _clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str | None, float], ChatModel]]" = WeakKeyDictionary()
@@ -33,25 +31,32 @@ async def run_agent(host: Host) -> Outcome:
     """One run of an agent's baton, to its outcome."""
     access = Access.model_validate(host.agent)
     try:
-        name, url = (host.baton.model, access.base_url) if host.baton.model else await asyncio.to_thread(_chosen, access)
+        name, url = await _chosen(host.baton, access)
         model: Model = LocalModel(host, access.timeout) if url is None else _client(url, model_key(), access.timeout)
         profile = LARGE if url is not None else SMALL if is_tiny(name) else MEDIUM
         tools = await asyncio.to_thread(tools_of, host, access, profile)
+        inputs = await asyncio.to_thread(read_inputs, host.baton.context, access.place, profile.input_characters)
     except (InvalidInput, ModelUnusable) as error:
         return Failed(str(error), retryable=isinstance(error, ModelUnusable))
     if profile is not LARGE:
         access = access.model_copy(update={"dialect": "actions"})
     memory = Memory(await host.conversation(), host.state, host.baton.generation)
     key = f"{name} at {url or 'this node'}"
-    run = AgentRun(host, model, name, key, access=access, profile=profile, memory=memory, catalogue=tools)
+    run = AgentRun(host, model, name, key, access=access, profile=profile, memory=memory, catalogue=tools, inputs=inputs)
     return await run.outcome()
 
 
-def _chosen(access: Access) -> tuple[str, str | None]:
-    """Name and address for a baton that names no model, since its tree began with a function: by the rule of submissions."""
-    settings = load_settings()
-    wishes = Wishes(settings.model, access.base_url, model_key(), settings.openai_model)
-    return choose(wishes, listed_models, log.info)
+async def _chosen(baton: Baton, access: Access) -> tuple[str, str | None]:
+    """Name and address of a baton's model. What was not known at submission, since its tree began with a function, is chosen now."""
+    if baton.model is not None and (access.local or access.base_url is not None):
+        return baton.model, access.base_url
+
+    def choice() -> tuple[str, str | None]:
+        settings = load_settings()
+        wishes = Wishes(baton.model or settings.model, access.base_url, model_key(), settings.openai_model)
+        return choose(wishes, listed_models, log.info)
+
+    return await asyncio.to_thread(choice)
 
 
 class LocalModel:
@@ -67,14 +72,14 @@ class LocalModel:
             url = await self._host.local_base_url()
         except (InvalidInput, ModelUnusable) as error:
             raise ModelError(str(error)) from None
-        return await _client(url, None, self._timeout, extra=_LOCAL_FIELDS).answer(request)
+        return await _client(url, None, self._timeout).answer(request)
 
 
-def _client(url: str, key: str | None, timeout: float, extra: dict[str, Any] | None = None) -> ChatModel:
+def _client(url: str, key: str | None, timeout: float) -> ChatModel:
     clients = _clients.setdefault(asyncio.get_running_loop(), {})
     known = clients.get((url, key, timeout))
     if known is None:
-        known = clients[url, key, timeout] = ChatModel(url, key, timeout=timeout, extra=extra)
+        known = clients[url, key, timeout] = ChatModel(url, key, timeout=timeout)
     return known
 
 

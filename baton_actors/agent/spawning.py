@@ -1,12 +1,12 @@
 """`spawn_task`: the tool by which a model hands parts of its task on. Its answers are the children's results."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from baton_actors.agent.actions import SPAWN
 from baton_actors.agent.breakdown import child_of, same_goal
+from baton_actors.agent.jsontext import parsed
 from baton_actors.baton import Baton, Child
 from baton_actors.capabilities.builtin import ungranted
 from baton_actors.capabilities.catalogue import Catalogue
@@ -54,7 +54,7 @@ def child_for(call: Mapping[str, Any], parent: Baton, catalogue: Catalogue, fold
 
 def _arguments(text: str) -> dict[str, Any] | str:
     try:
-        value = json.loads(text or "{}")
+        value = parsed(text or "{}")
     except ValueError as error:
         return f"The arguments of spawn_task are no JSON ({error}). Nothing was spawned."
     return value if isinstance(value, dict) else "The arguments of spawn_task are no JSON object. Nothing was spawned."

@@ -249,6 +249,8 @@ def _untitled(schema: Any) -> Any:
             bare[key] = value
         elif key != "title":
             bare[key] = _untitled(value)
+    if "prefixItems" in bare:
+        bare.setdefault("items", {})  # servers want it of every array, also of one whose places are all named
     return bare
 
 

@@ -2,9 +2,7 @@
 
 import logging
 import os
-import secrets
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +12,6 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError
 
-from baton_actors.baton import root_id as new_id
 from baton_actors.errors import ClusterUnusable
 from baton_actors.runtime import directory, reader
 from baton_actors.settings import Settings, ray_address, without_password
@@ -144,23 +141,23 @@ def open_directory(settings: Settings, database: str, *, private: bool) -> tuple
     """The directory of this cluster, started if there is none, and what it says of itself.
 
     Raises:
-        ClusterUnusable: it does not answer, or cannot use its database.
+        ClusterUnusable: Ray's control store or the directory does not answer, or it cannot use its database.
     """
-    nodes = [node for node in ray.nodes() if node["Alive"]]
+    _probe_control_store()
+    nodes = _living_nodes()
     sqlite = database.startswith("sqlite")
     if sqlite and len(nodes) > 1:
         raise ClusterUnusable(
             database, f"is a file, and this cluster has {len(nodes)} nodes; set BATON_DATABASE_URL=postgresql://user@host/name"
         )
-    kind = f"local-{socket.gethostname()}-{os.getpid()}" if private else "cluster"
     config = directory.DirectoryConfig(
         namespace=settings.namespace,
         database=without_password(database),
-        cluster_id=f"{kind}-{new_id(time.time_ns() // 1_000_000, secrets.token_bytes(10))[3:]}",
+        kind=f"local-{socket.gethostname()}" if private else "cluster",
         max_trees=settings.max_trees,
         warm_owners=settings.warm_owners,
         adopts=not private,
-        pinned_node=nodes[0]["NodeID"] if sqlite else None,
+        pinned_node=nodes[0] if sqlite else None,
     )
     options = directory.detached(directory.NAME, settings.namespace, config.pinned_node)
     handle = directory.directory_class().options(**options).remote(config)
@@ -173,9 +170,19 @@ def open_directory(settings: Settings, database: str, *, private: bool) -> tuple
     return handle, about
 
 
-def open_reader(settings: Settings, database: str, pinned_node: str | None) -> ActorHandle[Any]:
-    """The reader of this cluster, started if there is none."""
-    options = directory.detached(reader.NAME, settings.namespace, pinned_node)
+def open_reader(settings: Settings, database: str) -> ActorHandle[Any]:
+    """The reader of this cluster, started if there is none. `database` is the URL without its password."""
+    options = directory.detached(reader.NAME, settings.namespace, _living_nodes()[0] if database.startswith("sqlite") else None)
     actor: Any = ray.remote(reader.ReaderActor)
     handle: ActorHandle[Any] = actor.options(**options).remote(database)
     return handle
+
+
+def _living_nodes() -> list[str]:
+    return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+
+
+def _probe_control_store() -> None:
+    """Ray itself, asked for an actor while its control store is away, waits for a minute and then ends this process."""
+    if not ray.util.client.ray.is_connected():  # over ray:// the address is the cluster's own
+        _probe(ray.get_runtime_context().gcs_address)

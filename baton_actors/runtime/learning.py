@@ -22,15 +22,14 @@ class Experience:
         self._seconds: dict[str, deque[float]] = {}
 
     def learn(self, events: Iterable[Event]) -> None:
-        """Take in what agents said of models: `round`, `dialect` and `parameters`; what has another form is passed over."""
+        """Take in what agents said of models: `round` and `dialect`; what has another form is passed over."""
         for event in events:
             if event.type is EventType.PROGRESS and isinstance(model := event.data.get("model"), str):
                 self._learn(model, event.data)
 
     def known(self) -> dict[str, dict[str, Any]]:
-        """A copy, as far as there is anything: by model `seconds` (mean of its last calls), `dialect`, `schemas`, `refused`.
-
-        `schemas` says whether its server takes JSON schemas, `refused` names the parameters that it does not take.
+        """A copy, as far as there is anything: by model `seconds` (mean of its last calls), `dialect`, and `schemas`: whether
+        its server takes JSON schemas.
         """
         return {model: dict(facts) for model, facts in self._known.items()}
 
@@ -44,9 +43,6 @@ class Experience:
                 self._facts(model)["dialect"] = dialect
             case {"kind": "dialect", "schemas": bool() as schemas}:
                 self._facts(model)["schemas"] = schemas
-            case {"kind": "parameters", "refused": [*refused]}:
-                facts = self._facts(model)
-                facts["refused"] = list(dict.fromkeys([*facts.get("refused", ()), *map(str, refused)]))
             case _:
                 pass
 

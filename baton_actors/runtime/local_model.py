@@ -72,12 +72,12 @@ def start_local(progress: Callable[[str], None]) -> None:
         InvalidInput: BATON_LOCAL_GGUF is no GGUF file. ModelUnusable: it is not installed here, or cannot be fetched.
     """
     if ray.util.client.ray.is_connected():
-        _local_actor(_node_id(), None).base_url.remote()
+        _local_actor(*_here(), None).base_url.remote()
         return
     if install := available():
         raise ModelUnusable(_SUBJECT, f"its server is not installed; {install}")
     weights(progress)
-    _local_actor(_node_id(), given_weights()).base_url.remote()
+    _local_actor(*_here(), given_weights()).base_url.remote()
 
 
 async def local_base_url() -> str:
@@ -86,11 +86,12 @@ async def local_base_url() -> str:
     Raises:
         InvalidInput, ModelUnusable: why there is none.
     """
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = None
     while True:
         try:
-            return await _address(_local_actor(_node_id(), given_weights()))
+            return await _address(_local_actor(*_here(), given_weights()))
         except RayActorError as error:
+            until = until or time.monotonic() + PATIENCE_SECONDS
             if time.monotonic() > until:
                 raise _unusable(error) from None
             if isinstance(error, ActorDiedError):  # for good; a new one takes its name
@@ -112,14 +113,15 @@ async def _address(actor: ActorHandle[Any]) -> str:
         raise ModelUnusable(_SUBJECT, f"has not loaded within {LOAD_SECONDS:g} s; 'baton doctor' looks closer") from None
 
 
-def _node_id() -> str:
-    node: str = ray.get_runtime_context().get_node_id()
-    return node
+def _here() -> tuple[str, str]:
+    """Node and job: a handle that was made in another job is of no use."""
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_job_id()
 
 
 @lru_cache(maxsize=1)
-def _local_actor(node: str, given: str | None) -> ActorHandle[Any]:
-    """The actor of a node, started if there is none; looked up once a process. `given` is for the one that is started."""
+def _local_actor(node: str, job: str, given: str | None) -> ActorHandle[Any]:
+    """The actor of a node, started if there is none; looked up once in a job. `given` is for the one that is started."""
     actor: Any = ray.remote(LocalModelActor)
     handle: ActorHandle[Any] = actor.options(**detached(f"baton-local-model:{node}", NAMESPACE, node)).remote(given)
     return handle

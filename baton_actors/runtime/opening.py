@@ -30,7 +30,7 @@ class Submission:
     @property
     def asks_local_model(self) -> bool:
         """Whether its root is an agent that no model is named for but the small one of this machine."""
-        return self.root.worker == AGENT and self.agent.get("base_url") is None
+        return self.root.worker == AGENT and self.agent.get("local") is True
 
     def dated(self, now: int) -> "Submission":
         """The same with its birth at another time, milliseconds since 1970."""

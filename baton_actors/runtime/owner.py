@@ -18,6 +18,7 @@ import ray
 from baton_actors.commands import Command
 from baton_actors.errors import BatonError, Moved
 from baton_actors.runtime.awakening import awaken_soon
+from baton_actors.runtime.crash_points import reached
 from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.ownership import Ownership
 from baton_actors.runtime.processes import RayProcesses
@@ -106,14 +107,21 @@ class OwnerActor:
         }
 
     async def begin(self, submission: Submission) -> str | None:
-        """Create a tree and own it; the id of the tree that counts. None: this owner holds another."""
+        """Create a tree and own it; the id of the tree that counts. None: this owner holds another.
+
+        Raises:
+            NotBegun, GroupRefused: it could not be written.
+        """
         await self.awaken()
         self._calls["begin"] += 1
         if self._ownership is not None:
             return None
         ownership = self._own(submission.root.id, 1)
         try:
-            return await ownership.begin(submission, self._config.cluster_id)
+            reached("begin.before")
+            root_id = await ownership.begin(submission, self._config.cluster_id)
+            reached("begin.after")
+            return root_id
         except BaseException:
             ownership.abandon()
             raise
@@ -126,8 +134,10 @@ class OwnerActor:
             return False, None
         ownership = self._own(root_id, epoch)
         try:
+            reached("take.before")
             if not await ownership.take():
                 return False, None
+            reached("take.after")
         except BaseException:
             ownership.abandon()
             raise
@@ -148,6 +158,10 @@ class OwnerActor:
         if ownership is None or ownership.root_id != root_id:
             return Moved(root_id, 0)
         return await ownership.order(command, command_id)
+
+    @ray.method(concurrency_group="polls")
+    async def alive(self) -> None:
+        """Answered by any process that has not stopped, also when its own loop is busy."""
 
     # ------------------------------------------------------------ for runs
 
@@ -215,6 +229,7 @@ class OwnerActor:
         processes = RayProcesses(self._handle, lambda run, cause, error: ownership.run_ended(run, cause, error))
 
         def let_go(why: str) -> None:
+            reached("release.after")
             self._ownership = None
             del self._released[root_id]
             if not released.done():

@@ -37,6 +37,7 @@ from baton_actors.commands import (
 from baton_actors.errors import BatonError, Moved, NotAllowed, NotFound
 from baton_actors.machine import Tree, apply, decide
 from baton_actors.runtime import wire
+from baton_actors.runtime.crash_points import reached
 from baton_actors.runtime.dispatch import Run, shape_of
 from baton_actors.runtime.learning import Experience
 from baton_actors.runtime.opening import Submission, budget_row, digest, loaded_tree
@@ -296,7 +297,9 @@ class Ownership:
                 self._carry(work, items)
                 if not work.empty:
                     work.group.release = self._tree.root.baton.status in ENDED
+                    reached("commit.before")
                     await self._in_thread(self._store.commit, self.root_id, self.epoch, work.group)
+                    reached("commit.after")
                 break
             except Moved:
                 self._depose()
@@ -389,6 +392,7 @@ class Ownership:
     def _perform(self, work: Work) -> None:
         """The group is durable: tell everybody."""
         self.publication.publish(work.group.events)
+        reached("publish.after")
         self._experience.learn(work.group.events)
         for run, baton_id, assignment in work.started:
             self._runs.hand_over(run, baton_id, assignment)

@@ -59,7 +59,7 @@ def prepared(
         idempotency_key=None if idempotency_key is None else checked_text(idempotency_key, "idempotency_key"),
         functions=packing.functions,
         archive=packing.archive,
-        agent=_access(settings, url).model_dump(),
+        agent=_access(settings, url, local=agent and url is None).model_dump(),
     )
 
 
@@ -77,6 +77,12 @@ def _model(settings: Settings, model: str | None, progress: Callable[[str], None
 
     elsewhere = ray_address() is not None
     wishes = Wishes(model or settings.model, settings.openai_base_url, model_key(), settings.openai_model, may_be_elsewhere=elsewhere)
+    try:
+        return choose(wishes, listed, progress)
+    except InvalidInput:
+        if not _listed:
+            raise
+    _listed.clear()  # it may have been added since
     return choose(wishes, listed, progress)
 
 
@@ -85,9 +91,14 @@ def _address(settings: Settings) -> str | None:
     return settings.openai_base_url or (OPENAI_URL if model_key() else None)
 
 
-def _access(settings: Settings, url: str | None) -> Access:
+def _access(settings: Settings, url: str | None, *, local: bool) -> Access:
     return Access(
-        base_url=url, dialect=settings.model_dialect, timeout=settings.model_timeout, folder=str(Path.cwd()), fetch=settings.fetch
+        base_url=url,
+        local=local,
+        dialect=settings.model_dialect,
+        timeout=settings.model_timeout,
+        folder=str(Path.cwd()),
+        fetch=settings.fetch,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from baton_actors.baton import Baton
 from baton_actors.commands import Command, Lose, LossCause
 from baton_actors.events import Whisper
+from baton_actors.runtime.crash_points import reached
 from baton_actors.runtime.dispatch import Dispatcher, Flight, Run, Shape
 from baton_actors.runtime.whispering import ALIVE, WireWhisper
 from baton_actors.runtime.wire import Instructions, Lease
@@ -110,6 +111,8 @@ class Runs:
             return Instructions(received + 1, moved=True)
         if received < run.sent.number:
             return run.sent
+        if run.sent.assignments:
+            reached("dispatch.after")
         if run.has_news:
             return self._next_instructions(run)
         self._answer_poll(run)  # of a call that was lost: its place in the actor is freed
@@ -211,6 +214,7 @@ class Runs:
 
     def hand_over(self, run: Run, baton_id: str, assignment: dict[str, Any]) -> None:
         """The start is durable: the run is told with its next instructions."""
+        reached("dispatch.before")
         run.assignments.append(assignment)
         if run.connected:
             self.sign_of_life(run.in_flight[baton_id])

@@ -27,6 +27,7 @@ from baton_actors.jsonable import checked
 from baton_actors.machine import ERROR_CHARACTERS
 from baton_actors.runtime.agent_host import AgentHost
 from baton_actors.runtime.context import Context
+from baton_actors.runtime.crash_points import reached
 from baton_actors.runtime.dispatch import SHARED_LIMIT
 from baton_actors.runtime.loading import Loader, archive_folder, importable, unpack
 from baton_actors.runtime.packing import Packing
@@ -157,6 +158,8 @@ class WorkerRun:
     # ------------------------------------------------------------ runs
 
     def _begin(self, wire: dict[str, Any]) -> None:
+        if wire.get("breakdown"):
+            reached("resume.before")
         if wire["baton"].get("worker", AGENT) == AGENT:
             self._begin_agent(wire)
         else:
@@ -287,7 +290,9 @@ class WorkerRun:
                     self._outbox_filled.clear()
             if reports:
                 number += 1
+                reached("report.before")
                 self._moved = not await self._call("report", number, reports)
+                reached("report.after")
                 if not self._moved:
                     self._acknowledge(len(reports))
             elif self._finishing:

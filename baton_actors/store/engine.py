@@ -3,6 +3,7 @@
 A read is repeated when its connection breaks; a write never is, once anything was sent after its BEGIN.
 """
 
+import math
 import random
 import threading
 import time
@@ -15,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from baton_actors.errors import DatabaseUnusable
-from baton_actors.store.faults import opening_fault, passes, patience_fault, shown_url, writing_fault
+from baton_actors.store.faults import UNSENDABLE, opening_fault, passes, patience_fault, shown_url, writing_fault
 
 #: SQLite's own wait begins with short sleeps and ends with long ones, so whoever waited longest comes last. Cut it
 #: where its sleeps are still short and begin again: then all who wait have the same chance.
@@ -25,6 +26,10 @@ SQLITE_RETRY_LIMIT_SECONDS = 0.02
 POSTGRESQL_RETRY_LIMIT_SECONDS = 1.0
 #: An idle PostgreSQL connection is closed after this, so that 40 owners live with `max_connections=20`.
 IDLE_SECONDS = 2.0
+#: One that is never idle gives up its place after this, and asks for another after that: else 20 busy owners would keep all
+#: places, and 20 more would never get one.
+HELD_SECONDS = 1.0
+GAP_SECONDS = 0.05
 POOL_SIZE = 2
 _SQLITE_READ, _SQLITE_WRITE = "BEGIN", "BEGIN IMMEDIATE"
 _POSTGRESQL_READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -59,6 +64,7 @@ class Database:
         self.shown = shown_url(self.url)
         self.sqlite = self.url.get_backend_name() == "sqlite"
         self._idle = None if self.sqlite else _IdleTimer(self._close_idle)
+        self._not_before = 0.0
         try:
             self._engine = _sqlite_engine(self.url) if self.sqlite else _postgresql_engine(self.url)
         except ModuleNotFoundError as error:
@@ -86,12 +92,13 @@ class Database:
 
         Raises:
             CommitDoubtful: it failed, or may have; `what` names it. DatabaseUnusable: it failed, and will again.
+            GroupRefused: it failed because of the values.
         """
         connection = self._begun(self._writer, _Waiting(self))
         try:
             yield connection
             connection.commit()
-        except DBAPIError as error:
+        except (DBAPIError, *UNSENDABLE) as error:
             raise writing_fault(self.url, what, error) from error
         finally:
             self._given_back(connection)
@@ -128,6 +135,8 @@ class Database:
             raise
 
     def _connected(self, engine: Engine) -> Connection:
+        if (gap := self._not_before - time.monotonic()) > 0:
+            time.sleep(gap)
         connection = engine.connect()
         try:
             connection.begin()
@@ -138,6 +147,9 @@ class Database:
 
     def _given_back(self, connection: Connection) -> None:
         with suppress(SQLAlchemyError):  # a rollback on a connection that is gone
+            if time.monotonic() > connection.info.get("place_until", math.inf):
+                connection.detach()  # so it is closed for good
+                self._not_before = time.monotonic() + GAP_SECONDS
             connection.close()
         self._free()
 
@@ -291,7 +303,7 @@ def _postgresql_engine(url: URL) -> Engine:
     given = query.get("options", "")
     options = f"{_POSTGRESQL_OPTIONS} {given if isinstance(given, str) else ' '.join(given)}".strip()
     connect = {name: value for name, value in _POSTGRESQL_CONNECT.items() if name not in query}
-    return create_engine(
+    engine = create_engine(
         url.difference_update_query(["options"]),
         connect_args={**connect, "options": options},
         use_native_hstore=False,  # else each new connection asks whether there is such a type
@@ -299,3 +311,9 @@ def _postgresql_engine(url: URL) -> Engine:
         max_overflow=0,
         pool_timeout=86_400,
     )
+
+    @event.listens_for(engine, "connect")
+    def take_place(_: Any, record: Any) -> None:
+        record.info["place_until"] = time.monotonic() + HELD_SECONDS
+
+    return engine

@@ -1,4 +1,4 @@
-"""What a driver's error means: something to wait for, a database that cannot be used, or a commit in doubt.
+"""What a driver's error means: something to wait for, a database that cannot be used, values it refuses, or a commit in doubt.
 
 Each becomes one line that says what to do. A password is never in it: what a driver says is quoted only where it
 cannot contain one.
@@ -8,7 +8,7 @@ import sqlite3
 from typing import Any
 
 from sqlalchemy import URL
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 
 from baton_actors.errors import BatonError, DatabaseUnusable
 
@@ -53,6 +53,34 @@ class CommitDoubtful(BatonError):
         return f"{self.what}: not known to be written ({self.why}); it is read again from the database"
 
 
+class GroupRefused(BatonError):
+    """The database does not take what was to be written, and never will: nothing of it was written, and the database is well.
+
+    Args:
+        what: the tree or the step it was for.
+        why: what the driver said.
+    """
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what, why)
+        self.what = what
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.what}: the database refuses what was to be written ({self.why}); nothing of it was"
+
+
+class NotBegun(DatabaseUnusable):
+    """A tree could not begin because the database cannot be used: who hands it in is told now, and need not wait."""
+
+
+#: SQLSTATE classes and SQLite codes of values that are refused: data, integrity, a limit of the program; never of a moment.
+_REFUSED_STATES = ("22", "23", "54")
+_REFUSED_CODES = ("SQLITE_CONSTRAINT", "SQLITE_TOOBIG", "SQLITE_MISMATCH", "SQLITE_RANGE")
+#: What a driver raises, outside its own errors, before it sends a value: a lone surrogate, a number that no column holds.
+UNSENDABLE = (UnicodeError, OverflowError)
+
+
 def passes(error: DBAPIError) -> bool:
     """Whether the attempt may succeed a moment later, before anything was sent."""
     if (name := _sqlite_name(error)) is not None:
@@ -76,14 +104,28 @@ def opening_fault(url: URL, error: BaseException) -> DatabaseUnusable:
     return DatabaseUnusable(shown, _postgresql_words(url, orig))
 
 
-def writing_fault(url: URL, what: str, error: DBAPIError) -> BatonError:
-    """What a transaction that broke is raised as: unusable where waiting will not help, doubtful otherwise."""
+def writing_fault(url: URL, what: str, error: BaseException) -> BatonError:
+    """What a transaction that broke is raised as: unusable where waiting will not help, refused where other values would; else doubtful."""
+    if not isinstance(error, DBAPIError):
+        return GroupRefused(what, first_line(error))
+    if _is_refused(error):
+        return GroupRefused(what, first_line(error.orig))
     name = _sqlite_name(error) or ""
     if name.startswith(("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_CANTOPEN")):
         return opening_fault(url, error)
     if getattr(error.orig, "sqlstate", None) in ("53100", "25006", "42501"):
         return opening_fault(url, error)
     return CommitDoubtful(what, first_line(error.orig))
+
+
+def _is_refused(error: DBAPIError) -> bool:
+    if error.connection_invalidated:
+        return False
+    if (name := _sqlite_name(error)) is not None:
+        return name.startswith(_REFUSED_CODES)
+    state = getattr(error.orig, "sqlstate", None)
+    # Without a state, it is the driver that does not send such a value: a NUL in a text.
+    return isinstance(error, DataError) if state is None else bool(state.startswith(_REFUSED_STATES))
 
 
 def patience_fault(url: URL, error: DBAPIError, seconds: float) -> DatabaseUnusable:

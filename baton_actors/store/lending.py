@@ -36,12 +36,17 @@ def retake(connection: Connection, owner: str, pid: int | None) -> tuple[str, in
     return None if row is None else (row.root_id, row.epoch)
 
 
-def lend(connection: Connection, root_id: str, owner: str, cluster_id: str, previous: str | None) -> int | None:
-    """Give a tree that `previous` held to an owner; its new epoch, or None if that is not so or it is another cluster's."""
-    ours = or_(trees.c.cluster_id == cluster_id, _EXPIRED)
+def lend(connection: Connection, root_id: str, owner: str, cluster_id: str, previous: str | None, epoch: int | None) -> int | None:
+    """Give a tree that `previous` held, at `epoch` if one is named, to an owner; its new epoch.
+
+    None if that is not so, or if it is another cluster's. An owner that was restarted has its name still, and a new epoch.
+    """
+    expected = [trees.c.root_id == root_id, or_(trees.c.cluster_id == cluster_id, _EXPIRED), trees.c.owner.is_not_distinct_from(previous)]
+    if epoch is not None:
+        expected.append(trees.c.epoch == epoch)
     lent = (
         update(trees)
-        .where(trees.c.root_id == root_id, ours, trees.c.owner.is_not_distinct_from(previous))
+        .where(*expected)
         .values(owner=owner, owner_pid=None, epoch=trees.c.epoch + 1, cluster_id=cluster_id, lease_until=Now() + LEASE_MS)
         .returning(trees.c.epoch)
     )
@@ -92,6 +97,11 @@ def next_wake(connection: Connection, cluster_id: str) -> int | None:
 def abandoned(connection: Connection) -> list[str]:
     """Open trees, of whatever cluster, whose lease has expired; oldest first."""
     return list(connection.execute(select(trees.c.root_id).where(_OPEN, _EXPIRED).order_by(trees.c.created_at, trees.c.root_id)).scalars())
+
+
+def left_pids(connection: Connection) -> list[int]:
+    """Processes that owned open trees, of whatever cluster, whose lease has expired."""
+    return list(connection.execute(select(trees.c.owner_pid).where(_OPEN, _EXPIRED, trees.c.owner_pid.is_not(None)).distinct()).scalars())
 
 
 def lease_left(connection: Connection, root_id: str) -> float | None:

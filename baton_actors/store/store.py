@@ -1,17 +1,20 @@
 """The store: each method is one transaction, read or write, and is safe to call from several threads.
 
 Methods that write raise `CommitDoubtful` when a transaction failed or may have: nothing is repeated in here, the caller
-reads the database again. Every method raises `DatabaseUnusable` when waiting will not help, or patience is at its end.
+reads the database again. They raise `GroupRefused` when it failed because of what was to be written, and would again. Every
+method raises `DatabaseUnusable` when waiting will not help, or patience is at its end.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 from baton_actors.baton import Baton
+from baton_actors.errors import DatabaseUnusable
 from baton_actors.events import Event
 from baton_actors.snapshot import Snapshot
 from baton_actors.store import lending, reading, schema, writing
 from baton_actors.store.engine import Database
+from baton_actors.store.faults import NotBegun
 from baton_actors.store.group import Group
 from baton_actors.store.records import LoadedTree, Owned, TreeRow
 from baton_actors.store.rows import load_batons, load_tree
@@ -65,9 +68,15 @@ class Store:
         """Write a new tree with its first group; or nothing, if its id or its idempotency key is known: then the id of that tree.
 
         `tree.lease_until` is not used: the lease begins now, by the database's clock.
+
+        Raises:
+            NotBegun: the database cannot be used, and nobody has been promised anything yet.
         """
-        with self._database.write(f"tree {tree.root_id}") as connection:
-            return writing.begin_tree(connection, tree, group, cluster_lease_ms)
+        try:
+            with self._database.write(f"tree {tree.root_id}") as connection:
+                return writing.begin_tree(connection, tree, group, cluster_lease_ms)
+        except DatabaseUnusable as fault:
+            raise NotBegun(fault.what, fault.why) from fault
 
     def commit(self, root_id: str, epoch: int, group: Group) -> None:
         """Write a group, all or nothing.
@@ -97,13 +106,14 @@ class Store:
         with self._database.write(f"owner {owner}") as connection:
             return lending.retake(connection, owner, pid)
 
-    def lend(self, root_id: str, owner: str, cluster_id: str, previous: str | None) -> int | None:
+    def lend(self, root_id: str, owner: str, cluster_id: str, previous: str | None, epoch: int | None = None) -> int | None:
         """Give a tree, open or ended, to an owner; the new epoch.
 
-        None if `previous` (None: nobody) does not hold it, or if it belongs to another cluster whose lease lasts.
+        None if `previous` (None: nobody) does not hold it, at `epoch` if one is named, or if it belongs to another cluster whose
+        lease lasts. Who takes a tree from somebody names the epoch: that one may have come back since.
         """
         with self._database.write(f"tree {root_id}") as connection:
-            return lending.lend(connection, root_id, owner, cluster_id, previous)
+            return lending.lend(connection, root_id, owner, cluster_id, previous, epoch)
 
     def renew(self, cluster_id: str) -> None:
         """Extend the lease of all trees of a cluster that have not ended."""
@@ -130,6 +140,10 @@ class Store:
     def abandoned(self) -> list[str]:
         """Open trees of any cluster whose lease has expired, oldest first."""
         return self._database.read(lending.abandoned)
+
+    def left_pids(self) -> list[int]:
+        """Ids of processes that owned open trees whose lease has expired."""
+        return self._database.read(lending.left_pids)
 
     def lease_left(self, root_id: str) -> float | None:
         """Seconds that the lease of an open tree lasts, 0 when expired; None if the tree has ended or is unknown."""

@@ -114,7 +114,7 @@ class ScriptedModel:
         if step.status != 200:
             headers = {name.lower(): value for name, value in step.headers.items()}
             raise error_of(step.status, step.body, headers, tools=bool(request.tools), schema=request.schema is not None)
-        reply = reply_of(_parsed(step.answer_to(body)))
+        reply = reply_of(_parsed(step.answer_to(body)), tools=bool(request.tools), schema=request.schema is not None)
         content = reply.message.get("content")
         if request.on_text is not None and isinstance(content, str):
             for piece in pieces_of(content):

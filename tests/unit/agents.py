@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from baton_actors.agent.access import Access
+from baton_actors.agent.inputs import read_inputs
 from baton_actors.agent.memory import Memory
 from baton_actors.agent.model import Model
 from baton_actors.agent.profile import LARGE, Profile
@@ -164,11 +165,18 @@ class Stage:
                     record.breakdown += 1
                     record.children = await self._spawned(record, children)
 
+    def host_of(self, record: Record) -> StageHost:
+        """The host of one more run."""
+        return StageHost(self, record)
+
     async def _one_run(self, record: Record) -> Outcome:
-        host = StageHost(self, record)
+        host = self.host_of(record)
         memory = Memory(await host.conversation(), host.state, record.baton.generation)
         tools = tools_of(host, self.access, self.profile)
-        run = AgentRun(host, self.model, "scripted", KEY, access=self.access, profile=self.profile, memory=memory, catalogue=tools)
+        inputs = read_inputs(record.baton.context, self.access.place, self.profile.input_characters)
+        run = AgentRun(
+            host, self.model, "scripted", KEY, access=self.access, profile=self.profile, memory=memory, catalogue=tools, inputs=inputs
+        )
         try:
             return await run.outcome()
         except BaseExceptionGroup as group:
@@ -181,7 +189,12 @@ class Stage:
         for index, child in enumerate(children):
             spec = child.spec(lambda function: function.__name__)
             id = child_id(parent.baton.id, parent.baton.generation, parent.breakdown, index)
-            fields = {**dict(spec), "worker": "agent", "model": parent.baton.model, "tools": spec.tools or parent.baton.tools}
+            fields = {
+                **dict(spec),
+                "worker": "agent",
+                "model": parent.baton.model,
+                "tools": parent.baton.tools if spec.tools is None else spec.tools,
+            }
             self.records[id] = Record(
                 Baton(id=id, root_id=parent.baton.root_id, parent_id=parent.baton.id, depth=parent.baton.depth + 1, **fields)
             )

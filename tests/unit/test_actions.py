@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from baton_actors.agent.actions import action_schema, as_calls, from_action, in_actions, written_calls
+from baton_actors.agent.actions import Unreadable, action_schema, as_calls, from_action, in_actions, written_calls
 
 
 def tool(name: str, **properties: str) -> dict[str, Any]:
@@ -46,9 +46,53 @@ def test_a_final_action_is_an_answer() -> None:
     assert from_action(said({"action": "final", "answer": {"n": 1}}), ["add"], 1)["content"] == '{"n": 1}'
 
 
-@pytest.mark.parametrize("text", ["Just words.", "", "{broken", '{"action": "dance"}', "[1, 2]"])
+@pytest.mark.parametrize("text", ["Just words.", "", "{broken", '{"act": "dance"}', "[1, 2]"])
 def test_what_is_no_action_is_an_answer_in_words(text: str) -> None:
     assert from_action(said(text), ["add"], 1)["content"] == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"action": "dance"}',
+        '{"action": "spawn", "subtasks": []}',
+        '{"action": "tool"}',
+        '{"action": "final", "answer": null}',
+        '{"action": "fin',
+    ],
+)
+def test_what_is_meant_as_an_action_and_is_none_is_told_apart(text: str) -> None:
+    with pytest.raises(Unreadable):
+        from_action(said(text), ["add"], 1)
+
+
+def test_several_actions_in_one_reply_all_count() -> None:
+    first = json.dumps({"action": "tool", "name": "add", "arguments": {"a": 1}})
+    second = json.dumps({"action": "tool", "name": "add", "arguments": {"a": 2}})
+    assert calls(from_action(said(f"{first}\n{second}"), ["add"], 1)) == [("add", {"a": 1}), ("add", {"a": 2})]
+
+
+def test_a_tools_name_in_the_place_of_the_action_is_understood() -> None:
+    assert calls(from_action(said({"action": "add", "arguments": {"a": 1}}), ["add"], 1)) == [("add", {"a": 1})]
+
+
+def test_a_final_action_that_was_cut_off_is_an_answer() -> None:
+    assert from_action(said('{"action": "final", "answer": "Once upon\\na time'), ["add"], 1, cut=True)["content"] == "Once upon\na time"
+
+
+def test_definitions_of_one_name_in_two_tools_stay_apart() -> None:
+    def with_thing(name: str, kind: str) -> dict[str, Any]:
+        parameters = {
+            "type": "object",
+            "properties": {"thing": {"$ref": "#/$defs/Thing"}},
+            "$defs": {"Thing": {"type": kind}},
+        }
+        return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}}
+
+    schema = action_schema([with_thing("one", "string"), with_thing("two", "integer")])
+    assert schema["$defs"] == {"one.Thing": {"type": "string"}, "two.Thing": {"type": "integer"}}
+    things = [branch["properties"]["arguments"]["properties"]["thing"] for branch in schema["oneOf"][:2]]
+    assert things == [{"$ref": "#/$defs/one.Thing"}, {"$ref": "#/$defs/two.Thing"}]
 
 
 @pytest.mark.parametrize("around", ["```json\n%s\n```", "Sure! %s", "%s\nDone."])

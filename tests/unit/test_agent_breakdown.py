@@ -396,13 +396,26 @@ def test_a_small_model_plans_by_an_example_and_sums_up() -> None:
     assert all("tools" not in body for body in model.requests)
 
 
-def test_a_small_model_reads_a_long_text_in_parts(tmp_path: Path) -> None:
-    (tmp_path / "book.txt").write_text("".join(f"Line {n} of the book.\n" for n in range(500)))
+def test_a_small_model_reads_a_long_text_in_parts_and_is_not_asked_about_those_without_a_word_of_the_question(tmp_path: Path) -> None:
+    paragraphs = [f"Chapter {n} says nothing.\n" + "padding here and there " * 12 for n in range(40)]
+    paragraphs[30] = "The licence of the book is free for all to use."
+    (tmp_path / "book.txt").write_text("\n\n".join(paragraphs))
     with ScriptedModel() as model:
-        model.always(says("Line 7"))
+        model.always(says("It is free."))
         stage = Stage(model, profile=SMALL, dialect="actions")
-        assert stage.run("Which line?", context={"file": str(tmp_path / "book.txt")}).result == "Line 7"
-    assert len(stage.records) == 4
+        assert stage.run("How is it licensed?", context={"file": str(tmp_path / "book.txt")}).result == "It is free."
     assert "3 parts" in stage.data("decision")[0]["reason"]
-    shown = [body["messages"][1]["content"] for body in model.requests[:3]]
-    assert all(f"Line {n} of" in "".join(shown) for n in (0, 250, 499))
+    goals = [record.baton.goal for record in stage.records.values()]
+    assert goals[1:] == [f"How is it licensed? [part {n}/3]" for n in (1, 2, 3)]
+    results = [record.baton.result for record in stage.records.values()]
+    assert results.count("Nothing in this part of the text.") == 2
+    assert len(model.requests) == 2
+    assert "The licence of the book is free" in model.requests[0]["messages"][-1]["content"]
+
+
+def test_the_plan_of_a_small_model_does_not_copy_its_example() -> None:
+    plan = {"subtasks": ["Where coffee comes from", "Prepare the soil", "How coffee is made"]}
+    with ScriptedModel(says(json.dumps(plan)), says("Dig.")) as model:
+        stage = Stage(model, profile=SMALL, dialect="actions")
+        assert stage.run("Grow tomatoes").result == "Dig."
+    assert len(stage.records) == 1

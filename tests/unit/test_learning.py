@@ -35,14 +35,6 @@ def test_each_model_is_known_by_itself() -> None:
     assert known == {"a": {"seconds": 1}, "b": {"seconds": 9, "dialect": "tools", "schemas": False}}
 
 
-def test_parameters_that_are_refused_add_up() -> None:
-    known = learned(
-        said(kind="parameters", model="m", refused=["temperature"]),
-        said(kind="parameters", model="m", refused=["max_tokens", "temperature"]),
-    )
-    assert known == {"m": {"refused": ["temperature", "max_tokens"]}}
-
-
 @pytest.mark.parametrize(
     "event",
     [
@@ -52,7 +44,6 @@ def test_parameters_that_are_refused_add_up() -> None:
         said(kind="round", model="m", seconds="long"),
         said(kind="round", model="m"),
         said(kind="dialect", model="m", dialect=None),
-        said(kind="parameters", model="m", refused="temperature"),
         said(EventType.RETRYING, kind="round", model="m", seconds=1),
     ],
 )
@@ -63,7 +54,7 @@ def test_what_has_another_form_teaches_nothing(event: Event) -> None:
 
 def test_what_is_handed_out_does_not_change_afterwards() -> None:
     experience = Experience()
-    experience.learn([said(kind="parameters", model="m", refused=["a"])])
+    experience.learn([said(kind="dialect", model="m", dialect="actions")])
     known = experience.known()
-    experience.learn([said(kind="parameters", model="m", refused=["b"]), said(kind="round", model="m", seconds=1)])
-    assert known == {"m": {"refused": ["a"]}}
+    experience.learn([said(kind="dialect", model="m", dialect="tools"), said(kind="round", model="m", seconds=1)])
+    assert known == {"m": {"dialect": "actions"}}
