@@ -772,6 +772,12 @@ def _reopen_spawned(draft: _Draft, node: Node, children: int) -> None:
 # ---------------------------------------------------------------- the budget pool
 
 
+def limited(tree: Tree) -> bool:
+    """Whether the pool has a limit that a model call may run into: only then must it be reserved before."""
+    budget = tree.budget
+    return any(limit is not None for limit in (budget.rounds, budget.tokens, budget.cost))
+
+
 def _reserve(draft: _Draft, command: Reserve) -> None:
     node = _running(draft.tree, command.baton_id, command.attempt)
     if node is None:

@@ -12,6 +12,7 @@ class Host(Protocol):
     Attributes:
         children: what the last breakdown brought, in spawn order. breakdown: how many there were.
         state: what was saved last; None at first. room: how many children may be spawned now, by budget and guards.
+        limited: whether the tree's budget limits rounds, tokens or cost; then each call is reserved before it is made.
         learned: what is known of models in this tree, by model key (see `learning.py`).
         agent: the tree's agent settings, as `access.Access` reads them.
         cancelled: what this run still does will be dropped.
@@ -22,6 +23,7 @@ class Host(Protocol):
     breakdown: int
     state: Any
     room: int
+    limited: bool
     learned: dict[str, dict[str, Any]]
     agent: dict[str, Any]
 
@@ -45,6 +47,9 @@ class Host(Protocol):
 
         It is sent at once, in order before this run's outcome; awaiting it waits until it is durable.
         """
+
+    async def reserve(self, amounts: dict[str, float]) -> str | None:
+        """Set aside what calls may use at most (`rounds tokens cost`), until the next save; None, or the limit without room for it."""
 
     def whisper(self, kind: str, text: str = "") -> None:
         """Tell those who watch what is going on; not stored, may be lost (see `events.Whisper`)."""

@@ -5,6 +5,7 @@ the reply before its tools run, each tool's answer as it comes. Between two roun
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Sequence
 from typing import Any
@@ -36,6 +37,11 @@ from baton_actors.capabilities.tool import ToolContext
 #: The same calls in so many rounds in a row: the model is told; and the task is closed.
 TOLD_OF_REPEATS = 3
 CLOSED_AFTER_REPEATS = 5
+#: A call is made only if the budget has room for a closing one after it.
+CALL_AND_CLOSING = 2
+#: What a call may use at most, where nobody knows: characters of a token of the prompt, and tokens of an answer without a bound.
+CHARACTERS_PER_TOKEN = 3
+UNKNOWN_ANSWER_TOKENS = 1_000
 
 
 class AgentRun:
@@ -68,6 +74,7 @@ class AgentRun:
         self._folder = access.place
         self._began = time.monotonic()
         self._rounds_here = 0
+        self._cost = 0.0
         self._policy = self._baton.constraints.breakdown
         self._may_spawn = self._policy != "never" and host.room > 0 and not profile.small
         self._definitions = [tool.definition for tool in catalogue.tools.values()]
@@ -117,6 +124,8 @@ class AgentRun:
                 return await self._close()
             if self._window_is_over():
                 return HandedOver()
+            if await self._no_room_for(self._memory.messages, CALL_AND_CLOSING):
+                return await self._close()
             answer = await self._round()
             if answer.calls and not answer.cut and (outcome := await self._do(answer.calls)):
                 return outcome
@@ -195,6 +204,8 @@ class AgentRun:
             fitting = int(self._baton.constraints.timeout_hint / self._calls.seconds_per_round)
             messages = prompts.judging(self._baton, self._inputs.texts, min(fitting, self._baton.constraints.max_rounds), forced=forced)
             schema, tokens = judgement_schema(room, forced=forced), self._profile.answer_tokens
+        if limit := await self._no_room_for(messages, CALL_AND_CLOSING):
+            return Judgement((), f"the budget of {limit} has no room for a judgement")
         try:
             answer = await self._calls.ask(messages, purpose="judging", number=0, schema=schema, tokens=tokens)
         except ModelError as error:
@@ -266,6 +277,8 @@ class AgentRun:
         if spawned := await self._break_down_after(None):
             return spawned
         closing = prompts.closing()
+        if limit := await self._no_room_for(self._memory.messages, 1):
+            return self._spent(limit)
         names = [definition["function"]["name"] for definition in self._definitions]
         for more in ([closing], [closing, prompts.in_words_only()]):
             answer = await self._ask([*self._memory.messages, *more], "closing", self._memory.rounds + 1)
@@ -282,8 +295,22 @@ class AgentRun:
         self._save(self._round_data(answer, "closing"), usage=answer.usage, rounds=1)
         return Completed(text, partial=True)
 
+    async def _no_room_for(self, messages: Sequence[dict[str, Any]], calls: int) -> str | None:
+        """Set aside in the tree's budget what so many calls may use; the limit that has no room for them."""
+        if not self._host.limited:
+            return None
+        asked = len(json.dumps(messages, ensure_ascii=False)) / CHARACTERS_PER_TOKEN
+        tokens = round(asked + (self._tokens or UNKNOWN_ANSWER_TOKENS))
+        return await self._host.reserve({"rounds": calls, "tokens": calls * tokens, "cost": calls * self._cost})
+
+    def _spent(self, limit: str) -> Outcome:
+        """The budget has no room for another call: what there is counts, and fails only if there is nothing."""
+        if text := self._memory.last_words:
+            return Completed(text, partial=True)
+        return Failed(f"the budget of {limit} has no room for another model call", ErrorKind.BUDGET)
+
     async def _ask(self, messages: Sequence[dict[str, Any]], purpose: str, number: int, tools: Sequence[dict[str, Any]] = ()) -> Answer:
-        return await self._calls.ask(
+        answer = await self._calls.ask(
             messages,
             purpose=purpose,
             number=number,
@@ -292,6 +319,8 @@ class AgentRun:
             tokens=self._tokens,
             extra=self._extra,
         )
+        self._cost = answer.usage.get("cost", self._cost)
+        return answer
 
     def _round_data(self, answer: Answer, purpose: str) -> dict[str, Any]:
         data: dict[str, Any] = {"kind": "round", "purpose": purpose, "model": self._calls.key, "seconds": round(answer.seconds, 3)}

@@ -94,7 +94,7 @@ def summary(goal: str, children: Sequence[ChildResult], prompt: str | None) -> S
         ),
         _user(f"Notes:\n{notes}\n\nTask: {goal}"),
     ]
-    return Shape(messages, 160, {"repeat_penalty": 1.05, "stop": ["\n\n"]})
+    return Shape(messages, 220, {"repeat_penalty": 1.05, "stop": ["\n\n"]})
 
 
 def reading(question: str, text: str, prompt: str | None) -> Shape:

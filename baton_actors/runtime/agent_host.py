@@ -42,6 +42,7 @@ class AgentHost:
         self.state: Any = state
         self.room: int = assignment["room"]
         self.learned: dict[str, dict[str, Any]] = assignment["learned"]
+        self.limited: bool = assignment["limited"]
         self.agent: dict[str, Any] = agent
         self._spoken: int = assignment["spoken"]
         self._report = report
@@ -85,6 +86,11 @@ class AgentHost:
         save = (checked(state, "state"), checked(data, "data"), self._spoken, encoded, *spent)
         self._spoken += max(1, len(encoded))
         return self._report(("checkpoint", self.baton.id, self.baton.attempt, *save))
+
+    async def reserve(self, amounts: dict[str, float]) -> str | None:
+        """See `Host.reserve`."""
+        refused: str | None = await self._ask("reserve", self.baton.id, self.baton.attempt, amounts)
+        return refused
 
     def whisper(self, kind: str, text: str = "") -> None:
         """See `Host.whisper`; of a run that is over, nothing is told."""

@@ -18,11 +18,12 @@ from baton_actors.errors import BatonError
 
 log = logging.getLogger(__name__)
 
-#: Seconds without an answer, after which it is asked whether the process is alive.
-PULSE_SECONDS = 5.0
+#: Seconds without an answer, after which it is asked whether the process is alive; each time longer, up to the second.
+PULSE_SECONDS = 2.0
+LONGEST_PULSE_SECONDS = 10.0
 #: How long it may take to say so: so many looks of so many seconds. Not one long look: if this process was stopped itself,
 #: together with all others perhaps, a single limit would be over at once.
-LOOKS = 5
+LOOKS = 4
 LOOK_SECONDS = 2.0
 #: Seconds in which a process may start, before it is asked.
 START_SECONDS = 30.0
@@ -31,7 +32,7 @@ RESTART_PAUSE_SECONDS = 0.2
 
 
 async def called(handle: ActorHandle[Any], method: str, *arguments: Any, pulse: float = PULSE_SECONDS) -> Any:
-    """What an owner answers, however long it takes while its process is alive; `pulse`: seconds before it is asked whether it is.
+    """What an owner answers, however long it takes while its process is alive; `pulse`: seconds before it is first asked whether it is.
 
     Raises:
         RayActorError: it died, or had stopped and was ended for that.
@@ -43,6 +44,7 @@ async def called(handle: ActorHandle[Any], method: str, *arguments: Any, pulse: 
         if not answer.done() and not await _is_alive(handle, answer):
             log.warning("an owner's process has stopped, it is ended: %s", handle)
             await asyncio.to_thread(ray.kill, handle)  # which fails the call
+        pulse = min(2 * pulse, LONGEST_PULSE_SECONDS)
     try:
         return answer.result()
     except RayTaskError as error:

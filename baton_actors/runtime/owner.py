@@ -197,6 +197,12 @@ class OwnerActor:
         ownership = self._owned_by(lease)
         return Found("gone") if ownership is None else Found("here", await ownership.read_result(baton_id, offset, limit))
 
+    async def reserve(self, lease: Lease, baton_id: str, attempt: int, amounts: dict[str, float]) -> Found:
+        """See `Ownership.reserve`."""
+        self._calls["reserve"] += 1
+        ownership = self._owned_by(lease)
+        return Found("gone") if ownership is None else Found("here", await ownership.reserve(lease, baton_id, attempt, amounts))
+
     # ------------------------------------------------------------ for subscribers
 
     @ray.method(concurrency_group="polls")

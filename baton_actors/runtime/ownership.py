@@ -21,6 +21,7 @@ from baton_actors.commands import (
     Checkpoint,
     Command,
     Complete,
+    Decision,
     Dispatch,
     Due,
     End,
@@ -29,6 +30,7 @@ from baton_actors.commands import (
     Lose,
     LossCause,
     Recover,
+    Reserve,
     Spawn,
     Start,
     Stop,
@@ -236,6 +238,13 @@ class Ownership:
         run.last_report = max(run.last_report, number)
         return True
 
+    async def reserve(self, lease: Lease, baton_id: str, attempt: int, amounts: dict[str, float]) -> str | None:
+        """Set aside what a model call may use; None, or the limit that has no room for it (`attempt`: the run is not the one any more)."""
+        if self._runs.at_work(lease) is None:
+            return "attempt"
+        error = await self._enqueue([Reserve(_now(), baton_id, attempt, amounts)])
+        return error.why if isinstance(error, NotAllowed) else "attempt" if error else None
+
     async def instructions(self, lease: Lease, received: int) -> Instructions:
         """See `Runs.instructions`."""
         return await self._runs.instructions(lease, received)
@@ -297,6 +306,8 @@ class Ownership:
                 self._carry(work, items)
                 if not work.empty:
                     work.group.release = self._tree.root.baton.status in ENDED
+                    if work.group.release:
+                        reached("release.before")
                     reached("commit.before")
                     await self._in_thread(self._store.commit, self.root_id, self.epoch, work.group)
                     reached("commit.after")
@@ -325,7 +336,7 @@ class Ownership:
         for item in items:
             work.answers.append((item, self._decide_item(work, item)))
         for baton_id, run in self._runs.dispatcher.plan():
-            if self._decide(work, Start(_now(), baton_id)):
+            if self._decide(work, Start(_now(), baton_id)).events:
                 self._runs.put(self._tree.nodes[baton_id].baton, run)
                 work.started.append((run, baton_id, wire.assignment(self._tree, baton_id, self._experience)))
 
@@ -334,12 +345,14 @@ class Ownership:
             return None
         for command in item.commands:
             try:
-                accepted = self._decide(work, command)
+                decision = self._decide(work, command)
             except (NotFound, NotAllowed) as refusal:
                 return refusal
             except Exception as error:
                 raise _Undecidable(item) from error
-            if accepted and isinstance(command, Checkpoint) and command.first_row is not None:
+            if isinstance(command, Reserve) and decision.refused is not None:
+                return NotAllowed(command.baton_id, decision.refused)
+            if decision.events and isinstance(command, Checkpoint) and command.first_row is not None:
                 work.group.messages += [(command.baton_id, seq, row) for seq, row in enumerate(command.rows, command.first_row)]
             self._note(work, command)
         self._add_code(work, item.functions)
@@ -348,8 +361,8 @@ class Ownership:
             work.group.tree["answered"] = self._answered
         return None
 
-    def _decide(self, work: Work, command: Command) -> bool:
-        """One command, made true in memory; whether anything came of it."""
+    def _decide(self, work: Work, command: Command) -> Decision:
+        """One command, made true in memory."""
         decision = decide(self._tree, command)
         for row in apply(self._tree, decision.events):
             work.group.add_row(*row)
@@ -370,7 +383,7 @@ class Ownership:
                     work.alarms.append(effect)
                 case End(status):
                     work.group.tree["status"] = str(status)
-        return bool(decision.events)
+        return decision
 
     def _note(self, work: Work, command: Command) -> None:
         """A report of an outcome frees its place in the run; a checkpoint is a sign of life."""
@@ -428,6 +441,7 @@ class Ownership:
             return
         group = Group(release=True, wake_in=None if first is None else max(0, first - _now()))
         try:
+            reached("release.before")
             await self._in_thread(self._store.commit, self.root_id, self.epoch, group)
         except Moved:
             self._depose()

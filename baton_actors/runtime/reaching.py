@@ -27,7 +27,8 @@ class Reach:
     """A way to the directory. Whoever finds that it has died for good gets another one: there is one for all by its name.
 
     Args:
-        handle: of the directory, replaced when that one has died. find: finds or starts it again, within its own bounds; raises ClusterUnusable.
+        handle: of the directory, replaced when that one has died. find: finds or starts it again, within its own bounds; raises
+            ClusterUnusable.
     """
 
     def __init__(self, handle: ActorHandle[Any], find: Callable[[], ActorHandle[Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from baton_actors.baton import AGENT, Baton, ChildResult, ChildSpec, ErrorKind
 from baton_actors.commands import Checkpoint, Complete, Fail, HandOver, Report, Spawn, Spending
-from baton_actors.machine import Tree, room
+from baton_actors.machine import Tree, limited, room
 from baton_actors.runtime.learning import Experience
 
 #: ("completed", baton_id, attempt, value, partial) | ("failed", …, error, kind, retryable, after) |
@@ -67,7 +67,7 @@ def assignment(tree: Tree, baton_id: str, experience: Experience) -> dict[str, A
     if node.state is not None:
         wire["state"] = node.state
     if baton.worker == AGENT:
-        wire |= {"spoken": node.spoken, "room": room(tree, baton), "learned": experience.known()}
+        wire |= {"spoken": node.spoken, "room": room(tree, baton), "learned": experience.known(), "limited": limited(tree)}
     return wire
 
 

@@ -111,7 +111,7 @@ def writing_fault(url: URL, what: str, error: BaseException) -> BatonError:
     if _is_refused(error):
         return GroupRefused(what, first_line(error.orig))
     name = _sqlite_name(error) or ""
-    if name.startswith(("SQLITE_FULL", "SQLITE_READONLY", "SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_CANTOPEN")):
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_READONLY", "SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_CANTOPEN")):
         return opening_fault(url, error)
     if getattr(error.orig, "sqlstate", None) in ("53100", "25006", "42501"):
         return opening_fault(url, error)

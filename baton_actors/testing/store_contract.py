@@ -9,6 +9,7 @@ another process or thread.
 
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -23,13 +24,15 @@ from baton_actors.baton import Constraints, ErrorKind, Status
 from baton_actors.errors import DatabaseUnusable, Moved, NotFound
 from baton_actors.events import Event, EventType
 from baton_actors.jsonable import MAX_DEPTH, encode
-from baton_actors.store import CommitDoubtful, Group, Owned, Store, migrations
+from baton_actors.store import Group, GroupRefused, Owned, Store, migrations
 from baton_actors.testing.store_samples import (
     NOW,
     OWNER,
     begun,
     execute,
     group_of,
+    last_of,
+    lent_while_stopped,
     log,
     migrate,
     new_children,
@@ -39,7 +42,9 @@ from baton_actors.testing.store_samples import (
     taken,
     upgrade,
     write_many,
+    write_until_deposed,
     write_until_killed,
+    write_waiting,
 )
 
 #: Chinese, 4-byte, right-to-left, combining, and what JSON or SQL might take for its own.
@@ -135,7 +140,7 @@ class StoreContract:
         root = begun(store)
         group = group_of(*new_children(root, 3), events=log(root.id, 1, 2), tree={"wake_at": 5})
         group.add_row(root.id, False, {"status": Status.SPAWNED})
-        with pytest.raises(CommitDoubtful, match=root.id):
+        with pytest.raises(GroupRefused, match=root.id):
             store.commit(root.id, 1, group)
         assert store.snapshot(root.id).batons == [root]
         assert (store.tree(root.id).seq, store.tree(root.id).wake_at) == (1, None)
@@ -173,6 +178,25 @@ class StoreContract:
         (kept_root, beside_root), (kept_child, beside_child) = taken(store, root.id).batons
         assert (kept_root.status, kept_root.losses, beside_root["breakdown"]) == (Status.SPAWNED, 2, 2)
         assert (kept_child.status, kept_child.attempt, beside_child["alone"]) == (Status.RUNNING, 1, True)
+
+    def test_a_group_that_the_database_refuses_is_no_matter_of_doubt(self, store: Store) -> None:
+        """Whoever decided it must decide something else: trying again would never end."""
+        root = begun(store)
+        group = Group(events=log(root.id, 2, 2))
+        group.add_row(root.id, False, {"status": Status.FAILED, "error": "a lone surrogate: \udc88"})
+        with pytest.raises(GroupRefused, match=root.id) as refused:
+            store.commit(root.id, 1, group)
+        assert "\n" not in str(refused.value)
+        assert store.tree(root.id).seq == 1
+        store.commit(root.id, 1, Group(events=log(root.id, 2, 2)))
+
+    def test_a_number_that_no_column_holds_is_refused(self, store: Store) -> None:
+        root = begun(store)
+        group = Group()
+        group.add_row(root.id, False, {"updated_at": 2**70})
+        with pytest.raises(GroupRefused, match=root.id):
+            store.commit(root.id, 1, group)
+        store.commit(root.id, 1, Group(events=log(root.id, 2, 2)))
 
     # ---------------------------------------------------------------- values
 
@@ -278,7 +302,7 @@ class StoreContract:
         """A second one there would be a fault of ours: nothing of that group is written."""
         root = begun(store)
         store.commit(root.id, 1, Group(events=log(root.id, 2, 2), messages=[(root.id, 0, '{"a":1}')]))
-        with pytest.raises(CommitDoubtful):
+        with pytest.raises(GroupRefused):
             store.commit(root.id, 1, Group(events=log(root.id, 3, 3), messages=[(root.id, 0, '{"a":2}')]))
         assert store.conversation(root.id) == [{"a": 1}]
         assert store.tree(root.id).seq == 2
@@ -379,7 +403,7 @@ class StoreContract:
 
     def test_a_baton_whose_parent_does_not_exist_is_refused(self, store: Store) -> None:
         root = begun(store)
-        with pytest.raises(CommitDoubtful):
+        with pytest.raises(GroupRefused):
             store.commit(root.id, 1, group_of(*new_children(new_root(), 1)))
 
     # ---------------------------------------------------------------- reading
@@ -479,6 +503,23 @@ class StoreContract:
         store.commit(root.id, 2, Group(tree={"status": "failed"}))
         assert store.retake(OWNER, 7) is None
 
+    def test_a_tree_is_taken_away_only_at_the_epoch_at_which_it_was_seen(self, store: Store) -> None:
+        """Its owner, thought dead, was restarted meanwhile: it has its name still, and a new epoch."""
+        root = begun(store)
+        assert store.retake(OWNER, 7) == (root.id, 2)
+        assert store.lend(root.id, "b", "c1", OWNER, 1) is None
+        store.commit(root.id, 2, Group(events=log(root.id, 2, 2)))
+        assert store.lend(root.id, "b", "c1", OWNER, 2) == 3
+
+    def test_an_owner_that_was_restarted_while_its_tree_was_lent_to_another_has_none(self, store: Store, other: Store) -> None:
+        root = begun(store)
+        assert other.lend(root.id, "b", "c1", OWNER, 1) == 2
+        assert store.retake(OWNER, 7) is None
+        assert store.take(root.id, OWNER, 1, 7) is None
+        with pytest.raises(Moved):
+            store.commit(root.id, 1, Group(events=log(root.id, 2, 2)))
+        assert taken(other, root.id, 2, "b").tree.seq == 1
+
     def test_an_ended_tree_can_be_lent_to_be_retried(self, store: Store) -> None:
         root = begun(store)
         store.commit(root.id, 1, Group(tree={"status": "failed"}, release=True))
@@ -514,6 +555,23 @@ class StoreContract:
         store.lend(future, "a", "c1", None)
         assert store.next_wake("c1") is None
 
+    def test_2000_trees_that_wait_do_not_delay_one_that_was_woken(self, store: Store) -> None:
+        new = [new_root() for _ in range(2_000)]
+        write_waiting(store, new)
+        assert store.due("c1", 1) == [new[0].id]
+        woken = begun(store, owner=None, wake_at=NOW, created_at=NOW + 10_000_000).id
+        before = store.statements
+        assert store.due("c1", 1) == [woken]
+        assert store.statements - before == 1
+
+    def test_processes_of_trees_whose_lease_expired_are_known(self, store: Store) -> None:
+        begun(store, lease_ms=-1, owner_pid=11)
+        begun(store, lease_ms=-1, owner_pid=11)
+        begun(store, owner_pid=12)
+        begun(store, lease_ms=-1, owner_pid=13, status="completed")
+        begun(store, lease_ms=-1, owner=None)
+        assert store.left_pids() == [11]
+
     def test_open_trees_whose_lease_expired_are_adopted_by_one_cluster(self, store: Store, other: Store) -> None:
         gone = [begun(store, lease_ms=-1).id for _ in range(3)]
         ours = begun(store, lease_ms=-1, cluster_id="c2").id
@@ -542,6 +600,37 @@ class StoreContract:
         assert store.lease_left(ended) is None
         assert store.lease_left("bt_unknown") is None
         assert store.abandoned() == [theirs]
+
+    # ---------------------------------------------------------------- deposed
+
+    def test_a_process_that_was_stopped_while_another_took_over_writes_no_row(self, store: Store) -> None:
+        """O2: it is in the middle of its writing when it is stopped; continued, it finds at its next commit that it was deposed."""
+        root = begun(store)
+        children = spawned(store, root, 20, 2)
+        spawn = multiprocessing.get_context("spawn")
+        heard, told = spawn.Pipe(duplex=False)
+        writer = spawn.Process(target=write_until_deposed, args=(store.url, root.id, 1, told))
+        writer.start()
+        told.close()
+        try:
+            while heard.recv() < 10:
+                pass
+            epoch = lent_while_stopped(store, root.id, writer)
+            seq = store.tree(root.id).seq
+            for number in range(1, 31):
+                group = Group(events=log(root.id, seq + number, seq + number))
+                for child in children:
+                    group.add_row(child.id, False, {"attempt": seq + number, "error": "mine"})
+                store.commit(root.id, epoch, group)
+                if number == 10:
+                    os.kill(writer.pid or 0, signal.SIGCONT)
+            assert last_of(heard) == "moved"
+        finally:
+            writer.kill()
+            writer.join()
+        assert [event.seq for event in store.events(root.id, 0, 10_000)] == list(range(1, seq + 31))
+        assert {(baton.attempt, baton.error) for baton in store.snapshot(root.id).batons[1:]} == {(seq + 30, "mine")}
+        assert (store.tree(root.id).epoch, store.tree(root.id).seq) == (epoch, seq + 30)
 
     # ---------------------------------------------------------------- many at once
 

@@ -1,15 +1,18 @@
 """Trees, groups and processes for tests of a store: short ways to write what an owner would."""
 
 import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baton_actors.baton import Baton, Status, child_id, root_id
+from baton_actors.errors import DatabaseUnusable, Moved
 from baton_actors.events import Event, EventType
-from baton_actors.store import Group, LoadedTree, Store, TreeRow, migrations
+from baton_actors.store import CommitDoubtful, Group, LoadedTree, Store, TreeRow, migrations
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -124,3 +127,54 @@ def write_until_killed(url: str, root_id: str, told: "Connection") -> None:
             group.add_row(id, False, {"attempt": seq})
         store.commit(root_id, 1, group)
         told.send(seq)
+
+
+def write_until_deposed(url: str, root_id: str, epoch: int, told: "Connection") -> None:
+    """In a process of its own: as `write_until_killed`, and the last word is what ended it: `moved`."""
+    store = Store(url)
+    ids = store.baton(root_id).children
+    try:
+        for seq in count(store.tree(root_id).seq + 1):
+            group = Group(events=log(root_id, seq, seq))
+            for id in ids:
+                group.add_row(id, False, {"attempt": seq, "error": "theirs"})
+            store.commit(root_id, epoch, group)
+            told.send(seq)
+    except Moved:
+        told.send("moved")
+
+
+def lent_while_stopped(store: Store, root_id: str, writer: BaseProcess) -> int:
+    """Stop a writing process where it holds no lock, and lend its tree to another; the new epoch. It stays stopped."""
+    pid = writer.pid or 0
+    url = store.url if store.url.startswith("sqlite") else f"{store.url}?options=-c%20lock_timeout%3D50"
+    with closing(Store(url, patience=0.05)) as hasty:
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                if (epoch := hasty.lend(root_id, "another", "c1", OWNER, 1)) is not None:
+                    return epoch
+            except (DatabaseUnusable, CommitDoubtful):  # it was stopped in a transaction: its lock is in the way
+                os.kill(pid, signal.SIGCONT)
+
+
+def last_of(heard: "Connection") -> object:
+    """The last that a process says before it ends."""
+    last: object = None
+    try:
+        while True:
+            last = heard.recv()
+    except EOFError:
+        return last
+
+
+def write_waiting(store: Store, roots: list[Baton]) -> None:
+    """New trees that wait for an owner, in one transaction; those that come first are older."""
+    from baton_actors.store.tables import trees
+
+    rows = [
+        {"root_id": root.id, "cluster_id": "c1", "lease_until": NOW, "wake_at": 0, "created_at": NOW + number}
+        for number, root in enumerate(roots)
+    ]
+    with store._database.write("a test") as connection:
+        connection.execute(trees.insert(), rows)

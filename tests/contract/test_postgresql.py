@@ -3,7 +3,9 @@
 Needs a server: BATON_TEST_POSTGRESQL is the URL of a user that may create databases and end others' connections.
 """
 
+import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +18,8 @@ import psycopg
 import pytest
 from sqlalchemy import event, make_url
 
-from baton_actors.errors import DatabaseUnusable
-from baton_actors.store import CommitDoubtful, Group, Store, engine
+from baton_actors.errors import DatabaseUnusable, Moved
+from baton_actors.store import CommitDoubtful, Group, GroupRefused, Store, engine
 from baton_actors.testing.store_contract import StoreContract
 from baton_actors.testing.store_samples import begun, log
 
@@ -163,6 +165,118 @@ def test_40_owners_live_with_few_connections(store: Store, admin: psycopg.Connec
         with psycopg.connect(store.url) as connection:
             connection.execute("DROP OWNED BY baton_test_plain")
         admin.execute("DROP ROLE baton_test_plain")
+
+
+def test_a_text_with_a_nul_is_refused(store: Store) -> None:
+    root = begun(store)
+    group = Group()
+    group.add_row(root.id, False, {"error": "a NUL: \x00"})
+    with pytest.raises(GroupRefused, match=root.id):
+        store.commit(root.id, 1, group)
+    store.commit(root.id, 1, Group(events=log(root.id, 2, 2)))
+
+
+def test_20_places_are_shared_by_40_owners_that_are_never_idle(
+    store: Store, admin: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q4: none of them pauses for as long as an idle connection is kept; each must get a place again and again."""
+    monkeypatch.setattr(engine, "HELD_SECONDS", 0.2)
+    monkeypatch.setattr(engine, "POSTGRESQL_RETRY_LIMIT_SECONDS", 0.3)
+    roots = [begun(store) for _ in range(40)]
+    with role_with_limit(admin, store, 20) as url:
+        role = make_url(url).username
+        enough, peak = threading.Barrier(41), 0
+        done = threading.Event()
+
+        def own(root: Any) -> int:
+            with closing(Store(url)) as mine:
+                seq = 1
+                while not done.is_set():
+                    seq += 1
+                    mine.commit(root.id, 1, Group(events=log(root.id, seq, seq)))
+                    if seq == 6:
+                        reached.release()
+                enough.wait()
+                return seq
+
+        reached = threading.Semaphore(0)
+        with ThreadPoolExecutor(40) as threads:
+            owning = [threads.submit(own, root) for root in roots]
+            for _ in roots:  # all have written five times, although the first were never idle
+                while not reached.acquire(timeout=0.1):
+                    (now,) = admin.execute("SELECT count(*) FROM pg_stat_activity WHERE usename = %s", [role]).fetchone() or (0,)
+                    peak = max(peak, now)
+            done.set()
+            enough.wait()
+            assert all(each.result() >= 6 for each in owning)
+    assert 10 < peak <= 20
+    print(f"40 owners, {peak} connections at the most")
+
+
+def test_a_writer_that_is_stopped_in_a_transaction_blocks_others_no_longer_than_the_limit(store: Store) -> None:
+    root = begun(store)
+    limits = "?options=-c%20lock_timeout%3D150%20-c%20idle_in_transaction_session_timeout%3D400"
+    spawn = multiprocessing.get_context("spawn")
+    heard, told = spawn.Pipe(duplex=False)
+    writer = spawn.Process(target=stop_in_a_transaction, args=(store.url + limits, root.id, told))
+    writer.start()
+    assert heard.recv() == "writing"
+    try:
+        doubts: list[str] = []
+        with closing(Store(store.url + limits)) as other:
+            while True:
+                try:
+                    epoch = other.lend(root.id, "another", "c1", "owner-1", 1)
+                    break
+                except CommitDoubtful as doubt:
+                    doubts.append(doubt.why)
+        assert epoch == 2
+        assert 1 <= len(doubts) <= 4
+        assert all("lock timeout" in doubt for doubt in doubts)
+        store.commit(root.id, 2, Group(events=log(root.id, 2, 2)))
+        os.kill(writer.pid or 0, signal.SIGCONT)
+        assert heard.recv() == "doubtful"
+        assert heard.recv() == "moved"
+    finally:
+        writer.kill()
+        writer.join()
+    assert store.tree(root.id).seq == 2
+
+
+def stop_in_a_transaction(url: str, root_id: str, told: Any) -> None:
+    """In a process of its own: it is stopped between its update and its commit, and goes on when it is continued."""
+    store = Store(url)
+    stopped = []
+
+    def stop(_: Any) -> None:
+        if not stopped:
+            stopped.append(True)
+            told.send("writing")
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    event.listen(store._database._engine, "commit", stop)
+    for _ in range(2):
+        try:
+            store.commit(root_id, 1, Group(events=log(root_id, 2, 2)))
+        except CommitDoubtful:
+            told.send("doubtful")
+        except Moved:
+            told.send("moved")
+
+
+@contextmanager
+def role_with_limit(admin: psycopg.Connection[Any], store: Store, limit: int) -> Iterator[str]:
+    """The URL of the store's database for a user of its own who may have so many connections."""
+    role = f"baton_test_{uuid4().hex[:12]}"
+    admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'plain' CONNECTION LIMIT {limit}")
+    try:
+        with psycopg.connect(store.url) as connection:
+            connection.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+        yield make_url(store.url).set(username=role, password="plain").render_as_string(hide_password=False)
+    finally:
+        with psycopg.connect(store.url) as connection:
+            connection.execute(f"DROP OWNED BY {role}")
+        admin.execute(f"DROP ROLE {role}")
 
 
 def test_a_stopped_writer_is_cut_off_by_the_server(store: Store) -> None:

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import resource
+import signal
 import sqlite3
 import stat
 import threading
@@ -86,6 +88,30 @@ def test_a_full_disk_is_said_and_leaves_nothing_half_written(store: Store) -> No
     with pytest.raises(DatabaseUnusable, match="disk is full"):
         store.commit(root.id, 1, Group(events=log(root.id, 2, 2_000)))
     assert store.tree(root.id).seq == 1
+
+
+def test_a_file_that_may_not_grow_is_said_and_leaves_nothing_half_written(store: Store) -> None:
+    """A quota, as a limit of the process: the system signals it, and then says that the file is too large."""
+    root = begun(store)
+    store.close()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        said = pool.apply(commit_within, (200_000, store.url, root.id))
+    assert "look at the disk, or at its quota" in said
+    assert "\n" not in said
+    assert store.tree(root.id).seq == 1
+    store.commit(root.id, 1, Group(events=log(root.id, 2, 2)))
+
+
+def commit_within(size: int, url: str, root_id: str) -> str:
+    """What a process is told whose files may not be larger."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    with closing(Store(url)) as store:
+        try:
+            store.commit(root_id, 1, Group(events=log(root_id, 2, 5_000)))
+        except DatabaseUnusable as error:
+            return str(error)
+        return "was written"
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -208,6 +208,16 @@ def test_a_model_that_always_spawns_ends_by_the_guard_with_its_reason(sqlite_url
     assert max(each.depth for each in tree.snapshot().batons) == 5
 
 
+def test_agents_of_one_tree_share_its_budget_and_spend_no_more(here: Callable[[FakeChatServer], Client]) -> None:
+    with ScriptedModel() as model, FakeChatServer(model) as server:
+        model.always(lambda body: calls(("weigh", {"thing": "x" * len(body["messages"])})) if "tools" in body else says("so far"))
+        client = here(server)
+        tree = client.submit("Weigh and weigh", tools=[weigh], breakdown="never", max_rounds=50, budget={"rounds": 6, "tokens": 100_000})
+        root = tree.wait(60)
+        assert (root.result, root.partial, root.rounds) == ("so far", True, 6)
+        assert len(server.requests) == 6
+
+
 # ---------------------------------------------------------------- what is known at submission
 
 

@@ -49,6 +49,7 @@ class StageHost:
         self.breakdown = record.breakdown
         self.state = json.loads(json.dumps(record.state))
         self.room = stage.room
+        self.limited = stage.rounds_left is not None
         self.learned = stage.learned
         self.agent = stage.access.model_dump()
         self.cancelled = False
@@ -79,6 +80,10 @@ class StageHost:
             done.set_result(None)
         return done
 
+    async def reserve(self, amounts: dict[str, float]) -> str | None:
+        left = self._stage.rounds_left
+        return "rounds" if left is not None and amounts["rounds"] > left - self._stage.rounds_made else None
+
     def whisper(self, kind: str, text: str = "") -> None:
         self._stage.whispers.append((self.baton.id, kind, text))
 
@@ -101,6 +106,7 @@ class Stage:
 
     Attributes:
         log: (baton id, data) of each save. whispers: (baton id, kind, text). outcomes: (goal, outcome) of each run, in order.
+        rounds_left: the budget of rounds; None is no limit.
         functions: what references stand for. crash_after: ends the run at the first save whose data it takes.
     """
 
@@ -115,7 +121,13 @@ class Stage:
         self.log: list[tuple[str, dict[str, Any]]] = []
         self.whispers: list[tuple[str, str, str]] = []
         self.outcomes: list[tuple[str, Outcome]] = []
+        self.rounds_left: int | None = None
         self.crash_after: Callable[[dict[str, Any]], bool] | None = None
+
+    @property
+    def rounds_made(self) -> int:
+        """Calls of all batons."""
+        return sum(record.baton.rounds for record in self.records.values())
 
     def run(self, goal: str, *, tools: Sequence[str | Callable[..., Any]] | None = None, **fields: Any) -> Baton:
         """Run a tree to its end; its root."""

@@ -189,6 +189,23 @@ def test_a_model_with_little_room_gets_as_much_of_a_tools_answer_as_it_can_hold(
     assert "cut after 3,000 of 20,000 characters" in answers(model.requests[1])["call_1_0"]
 
 
+def test_a_budget_that_ends_closes_the_task_within_it() -> None:
+    with ScriptedModel() as model:
+        model.always(lambda body: calls(("add", {"a": len(body["messages"]), "b": 1})) if "tools" in body else says("so far"))
+        stage = Stage(model)
+        stage.rounds_left = 4
+        root = stage.run("Go", breakdown="never", tools=[add], max_rounds=100)
+    assert (root.result, root.partial, root.rounds) == ("so far", True, 4)
+
+
+def test_a_budget_without_room_for_a_call_fails_with_its_name() -> None:
+    with ScriptedModel() as model:
+        stage = Stage(model)
+        stage.rounds_left = 0
+        root = stage.run("Go", tools=[add])
+    assert (root.error_kind, root.error) == ("budget", "the budget of rounds has no room for another model call")
+
+
 # ---------------------------------------------------------------- odd servers
 
 

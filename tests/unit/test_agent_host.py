@@ -40,7 +40,7 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> Callable[[Agent], None]:
 def task(number: int = 0, *, spoken: int = 0, **more: Any) -> dict[str, Any]:
     """What an agent is handed."""
     fields = {name: more.pop(name) for name in ("attempt", "goal") if name in more}
-    return assignment(baton(number, "agent", **fields), **{"spoken": spoken, "room": 64, "learned": {}, **more})
+    return assignment(baton(number, "agent", **fields), **{"spoken": spoken, "room": 64, "learned": {}, "limited": False, **more})
 
 
 def started(owner: PlayedOwner, *assignments: dict[str, Any], agent: dict[str, Any] | None = None) -> "asyncio.Task[None]":
