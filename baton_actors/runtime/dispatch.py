@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from baton_actors.baton import Baton
+from baton_actors.baton import AGENT, Baton
 from baton_actors.runtime.wire import Instructions
 
 #: Batons that one shared process runs at the same time.
 SHARED_LIMIT = 256
 #: Runs of one shape that may wait for Ray's resources; more would only lengthen its queue.
 OWN_PROCESS_RUNS = 32
+#: Agents in a process, on the average, from which on another process is opened for those that come.
+AGENTS_A_PROCESS = 16
 #: CPUs that a shared run asks of Ray: never 0 (a process for each task), and small, because most of its batons wait.
 SHARED_CPUS = 0.1
 
@@ -28,21 +30,25 @@ class Shape:
 
     Attributes:
         resources: Ray's options, sorted. limit: batons at a time. fresh: a new process for each.
+        waiting: its batons mostly wait for somebody else, so none is held back until another process has started.
     """
 
     resources: tuple[tuple[str, float], ...]
     limit: int
     fresh: bool = False
+    waiting: bool = False
 
 
 SHARED = Shape((("num_cpus", SHARED_CPUS),), SHARED_LIMIT)
+#: Agents wait for their model.
+AGENTS = Shape((("num_cpus", SHARED_CPUS),), SHARED_LIMIT, waiting=True)
 ALONE = Shape((("num_cpus", SHARED_CPUS),), 1)
 
 
 def shape_of(baton: Baton, alone: bool) -> Shape:
     """The shape of the process in which a baton is to run."""
     if not baton.resources:
-        return ALONE if alone else SHARED
+        return ALONE if alone else AGENTS if baton.worker == AGENT else SHARED
     amounts = {name: float(amount) for name, amount in baton.resources.items() if name != "isolate"}
     return Shape(tuple(sorted({"num_cpus": 1.0, **amounts}.items())), 1, fresh=bool(baton.resources.get("isolate")))
 
@@ -153,31 +159,40 @@ class Dispatcher:
         """
         for shape, ready in self._ready.items():
             may_open = shape not in self.paused
-            first = self.open(shape) if may_open and ready and shape == SHARED and not self._of(shape) else None
+            first = self.open(shape) if may_open and ready and shape in (SHARED, AGENTS) and not self._of(shape) else None
             while ready and (run := self._taker(shape, len(ready), first)):
                 yield ready.popleft(), run
             if may_open:
-                runs = self._of(shape)
-                coming = sum(not run.connected for run in runs)
-                for _ in range(min(self._most_runs(shape) - len(runs), len(ready) - coming)):
+                for _ in range(self._missing_runs(shape, len(ready))):
                     self.open(shape)
+
+    def _missing_runs(self, shape: Shape, waiting: int) -> int:
+        """How many more runs are to be opened when so many batons are left over."""
+        runs = self._of(shape)
+        if shape.waiting:
+            total = waiting + sum(len(run.in_flight) for run in runs)
+            return min(self._most_runs(shape), ceil(total / AGENTS_A_PROCESS)) - len(runs)
+        coming = sum(not run.connected for run in runs)
+        return min(self._most_runs(shape) - len(runs), waiting - coming)
 
     def _of(self, shape: Shape) -> list[Run]:
         return [run for run in self.runs.values() if run.shape == shape and not (run.closing or run.stuck or run.stopping)]
 
     def _taker(self, shape: Shape, waiting: int, first: Run | None) -> Run | None:
-        """The least busy run that takes one more; none takes more than an equal share, so that all cores get some."""
+        """The least busy run that takes one more; none takes more than an equal share, so that all cores get some work to do."""
         runs = self._of(shape)
         takers = [run for run in runs if (run.connected or run is first) and not (shape.fresh and run.served)]
         best = min(takers, key=lambda run: len(run.in_flight), default=None)
         if best is None:
             return None
+        if shape.waiting:
+            return best if len(best.in_flight) < shape.limit else None
         total = waiting + sum(len(run.in_flight) for run in runs)
         share = ceil(total / min(self._most_runs(shape), total))
         return best if len(best.in_flight) < min(shape.limit, share) else None
 
     def _most_runs(self, shape: Shape) -> int:
-        if shape == SHARED:
+        if shape in (SHARED, AGENTS):
             return self._cores
         return 4 * self._cores if shape == ALONE else OWN_PROCESS_RUNS
 

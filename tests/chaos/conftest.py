@@ -55,7 +55,7 @@ def environment(**values: str) -> Iterator[None]:
 @contextmanager
 def ray_nodes(count: int) -> Iterator[Cluster]:
     """A Ray cluster on this machine, with this process connected. Its files stand apart, so that nobody joins it by accident."""
-    folder = tempfile.mkdtemp(prefix="baton")  # short: sockets are in it, whose paths have 107 characters at most
+    folder = tempfile.mkdtemp(prefix="chaos")  # short: sockets are in it, whose paths have 107 characters at most
     with environment(**_ENVIRONMENT, RAY_TMPDIR=folder, PGPASSWORD=urlsplit(SERVER).password or ""):
         cluster = Cluster(initialize_head=True, head_node_args={**_NODE, "include_dashboard": False})
         try:

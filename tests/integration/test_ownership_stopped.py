@@ -20,6 +20,9 @@ from baton_actors.client import Client
 from baton_actors.store import Store
 
 from .conftest import story
+from .test_ownership_directory import until
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -118,10 +121,3 @@ def states(client: Client) -> list[dict[str, Any]]:
     namespace = client._settings.namespace
     names = [each["name"] for each in ray.util.list_named_actors(True) if each["namespace"] == namespace]
     return ray.get([ray.get_actor(name, namespace).status.remote() for name in names if name.startswith("owner-")])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what no event tells; the test's own time limit ends it."""
-    never = Event()
-    while not condition():
-        never.wait(0.02)

@@ -5,14 +5,26 @@ from typing import Any
 import pytest
 
 from baton_actors.baton import Baton
-from baton_actors.runtime.dispatch import ALONE, OWN_PROCESS_RUNS, SHARED, SHARED_LIMIT, Dispatcher, Flight, Run, Shape, shape_of
+from baton_actors.runtime.dispatch import (
+    AGENTS,
+    AGENTS_A_PROCESS,
+    ALONE,
+    OWN_PROCESS_RUNS,
+    SHARED,
+    SHARED_LIMIT,
+    Dispatcher,
+    Flight,
+    Run,
+    Shape,
+    shape_of,
+)
 
 OWN = Shape((("num_cpus", 1.0), ("num_gpus", 1.0)), 1)
 FRESH = Shape((("num_cpus", 1.0),), 1, fresh=True)
 
 
 def baton(**resources: Any) -> Baton:
-    return Baton(id="bt_x", root_id="bt_x", goal="all", resources=resources)
+    return Baton(id="bt_x", root_id="bt_x", goal="all", worker="jobs:work", resources=resources)
 
 
 class Scene:
@@ -186,6 +198,25 @@ def test_an_own_process_takes_the_next_of_its_shape_and_a_fresh_one_does_not() -
         scene.ready(1, shape)
         assert [run for _, run in scene.plan()] == expected
         assert len(scene.runs) == (1 if expected else 2)
+
+
+def test_agents_share_a_process_of_their_own_kind_and_none_is_held_back_until_another_has_started() -> None:
+    agent = Baton(id="bt_x", root_id="bt_x", goal="all")
+    assert (shape_of(agent, alone=False), shape_of(agent, alone=True)) == (AGENTS, ALONE)
+    scene = Scene(cores=4)
+    scene.ready(1, AGENTS)
+    scene.plan()
+    scene.connect()
+    scene.ready(9, AGENTS)
+    scene.plan()
+    assert scene.loads == [10], "they wait for their model, side by side at once"
+    scene.ready(2 * AGENTS_A_PROCESS, AGENTS)
+    scene.plan()
+    assert scene.loads == [10 + 2 * AGENTS_A_PROCESS, 0, 0], "those that come later are shared out"
+    scene.connect()
+    scene.ready(1, AGENTS)
+    scene.plan()
+    assert scene.loads[1:] == [1, 0]
 
 
 def test_shapes_do_not_take_each_others_batons() -> None:
