@@ -7,7 +7,7 @@ one that is started alone after a crash, has a process to itself for as long as 
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
@@ -30,7 +30,7 @@ class Shape:
 
     Attributes:
         resources: Ray's options, sorted. limit: batons at a time. fresh: a new process for each.
-        waiting: its batons mostly wait for somebody else, so none is held back until another process has started.
+        waiting: the baton mostly waits for somebody else, so it is not held back until another process has started.
     """
 
     resources: tuple[tuple[str, float], ...]
@@ -38,10 +38,15 @@ class Shape:
     fresh: bool = False
     waiting: bool = False
 
+    @property
+    def process(self) -> "Shape":
+        """The shape of the process itself, which takes batons that wait and batons that do not."""
+        return replace(self, waiting=False) if self.waiting else self
+
 
 SHARED = Shape((("num_cpus", SHARED_CPUS),), SHARED_LIMIT)
-#: Agents wait for their model.
-AGENTS = Shape((("num_cpus", SHARED_CPUS),), SHARED_LIMIT, waiting=True)
+#: Agents wait for their model, in the same processes.
+AGENTS = replace(SHARED, waiting=True)
 ALONE = Shape((("num_cpus", SHARED_CPUS),), 1)
 
 
@@ -141,11 +146,12 @@ class Dispatcher:
 
     def waits(self, shape: Shape) -> bool:
         """Whether something is ready for such a process."""
-        return bool(self._ready.get(shape))
+        return any(ready for wanted, ready in self._ready.items() if wanted.process == shape)
 
     def take_ready(self, shape: Shape) -> list[str]:
         """Take all that is ready for such a process."""
-        return list(self._ready.pop(shape, ()))
+        fitting = [wanted for wanted in self._ready if wanted.process == shape]
+        return [baton_id for wanted in fitting for baton_id in self._ready.pop(wanted)]
 
     def forget_ready(self) -> None:
         """Drop what waits: the tree was loaded again and will say what is ready."""
@@ -158,8 +164,8 @@ class Dispatcher:
         connected: until then what waits goes to whoever is free, and nothing counts as started that has no process.
         """
         for shape, ready in self._ready.items():
-            may_open = shape not in self.paused
-            first = self.open(shape) if may_open and ready and shape in (SHARED, AGENTS) and not self._of(shape) else None
+            may_open = shape.process not in self.paused
+            first = self.open(shape) if may_open and ready and shape.process == SHARED and not self._of(shape) else None
             while ready and (run := self._taker(shape, len(ready), first)):
                 yield ready.popleft(), run
             if may_open:
@@ -176,7 +182,7 @@ class Dispatcher:
         return min(self._most_runs(shape) - len(runs), waiting - coming)
 
     def _of(self, shape: Shape) -> list[Run]:
-        return [run for run in self.runs.values() if run.shape == shape and not (run.closing or run.stuck or run.stopping)]
+        return [run for run in self.runs.values() if run.shape == shape.process and not (run.closing or run.stuck or run.stopping)]
 
     def _taker(self, shape: Shape, waiting: int, first: Run | None) -> Run | None:
         """The least busy run that takes one more; none takes more than an equal share, so that all cores get some work to do."""
@@ -192,13 +198,13 @@ class Dispatcher:
         return best if len(best.in_flight) < min(shape.limit, share) else None
 
     def _most_runs(self, shape: Shape) -> int:
-        if shape in (SHARED, AGENTS):
+        if shape.process == SHARED:
             return self._cores
         return 4 * self._cores if shape == ALONE else OWN_PROCESS_RUNS
 
     def open(self, shape: Shape) -> Run:
         """A new run; its process is the caller's to start."""
-        run = Run(self._next_id, shape, opened_after=self.failed_starts.get(shape, 0))
+        run = Run(self._next_id, shape.process, opened_after=self.failed_starts.get(shape.process, 0))
         self._next_id += 1
         self.runs[run.id] = run
         return run

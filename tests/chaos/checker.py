@@ -230,7 +230,9 @@ def _history_faults(rows: Recorded, batons: Mapping[str, Row], events: Mapping[s
 
 
 def _result_faults(line: Line, rows: Recorded, root: Row, history: Sequence[Line]) -> Iterator[str]:
-    orders = {each["order"] for each in history if each["kind"] == "ordered" and each["root_id"] == root["id"] and each["outcome"] != "refused"}
+    orders = {
+        each["order"] for each in history if each["kind"] == "ordered" and each["root_id"] == root["id"] and each["outcome"] != "refused"
+    }
     if root["error_kind"] == "cancelled":
         if "cancel" not in orders:
             yield f"{root['id']}: was cancelled, and nobody asked for it"
@@ -299,7 +301,9 @@ def story(rows: Recorded, root_id: str, last: int = 30) -> str:
     events = [event for event in rows.events if event["root_id"] == root_id][-last:]
     live = [baton for baton in rows.batons if baton["root_id"] == root_id and baton["status"] in LIVE]
     tree = next(tree for tree in rows.trees if tree["root_id"] == root_id)
-    lines = [f"tree {root_id}: {tree['status']}, owner {tree['owner']} ({tree['owner_pid']}), epoch {tree['epoch']}, wake at {tree['wake_at']}"]
+    lines = [
+        f"tree {root_id}: {tree['status']}, owner {tree['owner']} ({tree['owner_pid']}), epoch {tree['epoch']}, wake at {tree['wake_at']}"
+    ]
     lines += [f"  {each['seq']} {each['at']} {each['type']} {each['baton_id']} #{each['attempt']} {each['data']}" for each in events]
     lines += [f"  live: {each['id']} {each['status']} {each['worker']} attempt {each['attempt']}" for each in live]
     return "\n".join(lines)

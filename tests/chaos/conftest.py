@@ -29,7 +29,7 @@ _ENVIRONMENT = {
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "5",
 }
-_NODE = {"num_cpus": 2, "object_store_memory": 100 * 1024 * 1024}
+NODE = {"num_cpus": 2, "object_store_memory": 100 * 1024 * 1024}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,10 +57,10 @@ def ray_nodes(count: int) -> Iterator[Cluster]:
     """A Ray cluster on this machine, with this process connected. Its files stand apart, so that nobody joins it by accident."""
     folder = tempfile.mkdtemp(prefix="chaos")  # short: sockets are in it, whose paths have 107 characters at most
     with environment(**_ENVIRONMENT, RAY_TMPDIR=folder, PGPASSWORD=urlsplit(SERVER).password or ""):
-        cluster = Cluster(initialize_head=True, head_node_args={**_NODE, "include_dashboard": False})
+        cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
         try:
             for _ in range(count - 1):
-                cluster.add_node(**_NODE)
+                cluster.add_node(**NODE)
             ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
             yield cluster
         finally:

@@ -1,12 +1,12 @@
 """What happened in a run, as its own clients and injuries tell it: JSON lines, each with the time and a kind.
 
-    submitted  key, plan, root_id                      a tree was acknowledged
-    ordered    order (cancel, retry, answer), root_id, baton_id, value, outcome (done, refused, unknown), why
-    told       root_id, status, result, error_kind, generation       what a client that waited was told
-    heard      root_id, events: [[seq, type], …]       what a subscriber was told, in that order
-    seen       root_id, epoch, owner, seq              one look at the row of a tree
-    injected   what, …                                 an injury
-    surprised  call, error                             an exception that is none of ours
+submitted  key, plan, root_id                      a tree was acknowledged
+ordered    order (cancel, retry, answer), root_id, baton_id, value, outcome (done, refused, unknown), why
+told       root_id, status, result, error_kind, generation       what a client that waited was told
+heard      root_id, events: [[seq, type], …]       what a subscriber was told, in that order
+seen       root_id, epoch, owner, seq              one look at the row of a tree
+injected   what, …                                 an injury
+surprised  call, error                             an exception that is none of ours
 """
 
 import json

@@ -200,9 +200,10 @@ def test_an_own_process_takes_the_next_of_its_shape_and_a_fresh_one_does_not() -
         assert len(scene.runs) == (1 if expected else 2)
 
 
-def test_agents_share_a_process_of_their_own_kind_and_none_is_held_back_until_another_has_started() -> None:
+def test_agents_share_processes_and_none_is_held_back_until_another_has_started() -> None:
     agent = Baton(id="bt_x", root_id="bt_x", goal="all")
     assert (shape_of(agent, alone=False), shape_of(agent, alone=True)) == (AGENTS, ALONE)
+    assert AGENTS.process == SHARED, "the same processes as functions have"
     scene = Scene(cores=4)
     scene.ready(1, AGENTS)
     scene.plan()
@@ -217,6 +218,9 @@ def test_agents_share_a_process_of_their_own_kind_and_none_is_held_back_until_an
     scene.ready(1, AGENTS)
     scene.plan()
     assert scene.loads[1:] == [1, 0]
+    scene.ready(1, AGENTS)
+    assert scene.dispatcher.waits(SHARED)
+    assert len(scene.dispatcher.take_ready(SHARED)) == 1
 
 
 def test_shapes_do_not_take_each_others_batons() -> None:
