@@ -16,7 +16,8 @@ class Memory:
     Attributes:
         messages: those that count, in order. rounds: model calls made in this generation, judgements aside.
         waiting: ids of the calls whose answers are the children's results, in spawn order; None if none were made by calls.
-        parts: whether the children are the parts of a plan. partial: whether the answer that was given is not all of it.
+        approved: ids of open calls that a person has given leave for. parts: whether the children are the parts of a plan.
+        partial: whether the answer that was given is not all of it.
 
     Args:
         rows: all that were ever saved. state: what was saved last; None at first.
@@ -32,6 +33,7 @@ class Memory:
         self.messages: list[dict[str, Any]] = [rows[place] for place in self._places]
         self.rounds: int = known.get("rounds", 0) if known.get("generation", generation) == generation else 0
         self.waiting: list[str] | None = known.get("waiting")
+        self.approved: list[str] = list(known.get("approved", ()))
         self.parts: bool = known.get("parts", False)
         self.partial: bool = known.get("partial", False)
 
@@ -75,6 +77,8 @@ class Memory:
             state["parts"] = True
         if self.partial:
             state["partial"] = True
+        if self.approved:
+            state["approved"] = list(self.approved)
         return state
 
     @property

@@ -4,15 +4,15 @@ A round is a model call and the tools it calls. Each step is saved before the ne
 the reply before its tools run, each tool's answer as it comes. Between two rounds the run ends when its window is over.
 """
 
-import asyncio
 import json
 import time
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from baton_actors.agent import prompts, small, spawning
+from baton_actors.agent import prompts, small
 from baton_actors.agent.access import Access
-from baton_actors.agent.actions import SPAWN, written_calls
+from baton_actors.agent.acting import Acting
+from baton_actors.agent.actions import written_calls
 from baton_actors.agent.breakdown import (
     LEAST_PARTS,
     Estimate,
@@ -32,11 +32,11 @@ from baton_actors.agent.model import Model, ModelError
 from baton_actors.agent.profile import Profile
 from baton_actors.baton import Child, Completed, ErrorKind, Failed, HandedOver, Outcome, Spawned
 from baton_actors.capabilities.catalogue import Catalogue
-from baton_actors.capabilities.tool import ToolContext
 
-#: The same calls in so many rounds in a row: the model is told; and the task is closed.
-TOLD_OF_REPEATS = 3
+#: After the same calls in so many rounds in a row the task is closed.
 CLOSED_AFTER_REPEATS = 5
+#: The answer of a call in a reply that was cut off.
+CUT_OFF = "Your reply reached the length limit in the middle of a call, so nothing was executed. Be shorter."
 #: A call is made only if the budget has room for a closing one after it.
 CALL_AND_CLOSING = 2
 #: What a call may use at most, where nobody knows: characters of a token of the prompt, and tokens of an answer without a bound.
@@ -70,17 +70,13 @@ class AgentRun:
         self._memory = memory
         self._catalogue = catalogue
         self._inputs = inputs
-        self._access = access
-        self._folder = access.place
         self._began = time.monotonic()
         self._rounds_here = 0
         self._cost = 0.0
         self._policy = self._baton.constraints.breakdown
-        self._may_spawn = self._policy != "never" and host.room > 0 and not profile.small
-        self._definitions = [tool.definition for tool in catalogue.tools.values()]
-        if self._may_spawn:
-            self._definitions.append(spawning.definition(catalogue))
-        self._shape = self._small_shape() if profile.small and not self._definitions else None
+        may_spawn = self._policy != "never" and host.room > 0 and not profile.small
+        self._acting = Acting(host, memory, catalogue, access=access, profile=profile, may_spawn=may_spawn, save=self._save)
+        self._shape = self._small_shape() if profile.small and not self._acting.definitions else None
         self._tokens = profile.answer_tokens if self._shape is None else self._shape.tokens
         self._extra = None if self._shape is None else self._shape.extra
         self._calls = Calls(
@@ -112,10 +108,10 @@ class AgentRun:
             if (found := self._nothing_found()) is not None:
                 return found
         elif self._memory.waiting is not None:
-            self._take_results_of_calls()
+            self._acting.take_results(self._host.children)
         elif self._memory.parts:
             self._take_results_of_parts()
-        if (calls := self._memory.open_calls) and (outcome := await self._do(calls)):
+        if (calls := self._memory.open_calls) and (outcome := await self._acting.do(calls)):
             return outcome
         while True:
             if (text := self._memory.final_text) is not None:
@@ -127,7 +123,7 @@ class AgentRun:
             if await self._no_room_for(self._memory.messages, CALL_AND_CLOSING):
                 return await self._close()
             answer = await self._round()
-            if answer.calls and not answer.cut and (outcome := await self._do(answer.calls)):
+            if answer.calls and not answer.cut and (outcome := await self._acting.do(answer.calls)):
                 return outcome
 
     def _small_shape(self) -> small.Shape:
@@ -145,7 +141,7 @@ class AgentRun:
     def _opening(self) -> list[dict[str, Any]]:
         if self._shape is not None:
             return self._shape.messages
-        return prompts.opening(self._baton, self._inputs.texts, may_spawn=self._may_spawn)
+        return prompts.opening(self._baton, self._inputs.texts, may_spawn=self._acting.may_spawn)
 
     def _window_is_over(self) -> bool:
         """Whether another round would go beyond it; one is made in each run in any case."""
@@ -232,13 +228,6 @@ class AgentRun:
         reason = "its rounds ran out" if error is None else f"it failed: {error.why}"
         return await self._spawn_parts(self._children(judgement), self._decision(None, True, reason, judgement))
 
-    def _take_results_of_calls(self) -> None:
-        """Each child's result is the answer to the call that spawned it."""
-        each = prompts.share(len(self._host.children), self._profile)
-        ids, self._memory.waiting = self._memory.waiting or [], None
-        for id, child in zip(ids, self._host.children, strict=False):
-            self._memory.add({"role": "tool", "tool_call_id": id, "content": prompts.result_text(child, each)})
-
     def _take_results_of_parts(self) -> None:
         self._memory.parts = False
         if self._shape is not None:
@@ -259,14 +248,16 @@ class AgentRun:
     async def _round(self) -> Answer:
         number = self._memory.rounds + 1
         purpose = f"round {number}"
-        answer = await self._ask(self._memory.messages, purpose, number, self._definitions)
+        answer = await self._ask(self._memory.messages, purpose, number, self._acting.definitions)
         self._memory.add(answer.message)
         self._memory.rounds = number
         self._memory.partial = answer.cut and not answer.calls
         self._rounds_here += 1
         if answer.cut:  # a call that was cut off is never made, so it is answered at once
             for call in answer.calls:
-                self._answer(call, "Your reply reached the length limit in the middle of a call, so nothing was executed. Be shorter.")
+                self._acting.answer(
+                    call["id"], "Your reply reached the length limit in the middle of a call, so nothing was executed. Be shorter."
+                )
         saved = self._save(self._round_data(answer, "round"), usage=answer.usage, rounds=1)
         if answer.calls:  # a tool acts on the world: what it was asked must not be forgotten
             await saved
@@ -279,7 +270,7 @@ class AgentRun:
         closing = prompts.closing()
         if limit := await self._no_room_for(self._memory.messages, 1):
             return self._spent(limit)
-        names = [definition["function"]["name"] for definition in self._definitions]
+        names = [definition["function"]["name"] for definition in self._acting.definitions]
         for more in ([closing], [closing, prompts.in_words_only()]):
             answer = await self._ask([*self._memory.messages, *more], "closing", self._memory.rounds + 1)
             text = "" if written_calls(answer.text, names) else answer.text
@@ -335,78 +326,3 @@ class AgentRun:
 
     def _save(self, data: dict[str, Any], *, usage: dict[str, float] | None = None, rounds: int = 0) -> Awaitable[None]:
         return self._host.save(state=self._memory.state(), data=data, rows=self._memory.take_unsaved(), usage=usage, rounds=rounds)
-
-    # ------------------------------------------------------------ tools
-
-    async def _do(self, calls: Sequence[dict[str, Any]]) -> Outcome | None:
-        """Answer the calls of one reply. Children, if any are asked for, are the outcome; all else is answered and saved before."""
-        spawns = [call for call in calls if call["function"]["name"] == SPAWN and self._may_spawn]
-        others = [call for call in calls if call not in spawns]
-        if others:
-            self._host.whisper("tool", ", ".join(dict.fromkeys(call["function"]["name"] for call in others)))
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for call in others:
-                        group.create_task(self._run_tool(call))
-            finally:
-                self._host.whisper("idle")
-        return await self._spawn(spawns) if spawns else None
-
-    def _answer(self, call: dict[str, Any], text: str) -> None:
-        self._memory.add({"role": "tool", "tool_call_id": call["id"], "content": text})
-
-    async def _run_tool(self, call: dict[str, Any]) -> None:
-        name, began = call["function"]["name"], time.monotonic()
-        tool = self._catalogue.get(name)
-        if tool is None:
-            there = ", ".join(definition["function"]["name"] for definition in self._definitions) or "none"
-            text, failed = f"There is no tool {name!r} here; there are: {there}.", True
-        else:
-            answer = await tool.call(call["function"]["arguments"], self._tool_context(call["id"]))
-            text, failed = self._bounded(answer.text), answer.failed
-        if self._memory.repeats >= TOLD_OF_REPEATS:
-            text += (
-                "\n(The same call with the same arguments as in the rounds before: its answer will not change. Go on, or answer the task.)"
-            )
-        self._answer(call, text)
-        await self._save({"kind": "tool", "name": name, "seconds": round(time.monotonic() - began, 3), "failed": failed})
-
-    def _bounded(self, text: str) -> str:
-        most = self._profile.tool_characters
-        if most is None or len(text) <= most:
-            return text
-        return f"{text[:most]}\n[cut after {most:,} of {len(text):,} characters, which is what this model can hold; ask for less at a time]"
-
-    def _tool_context(self, call_id: str) -> ToolContext:
-        baton = self._baton
-        return ToolContext(
-            idempotency_key=f"{baton.id}:{self._memory.place}:{call_id}",
-            baton_id=baton.id,
-            goal=baton.goal,
-            context=baton.context,
-            folder=self._folder,
-            fetch=tuple(self._access.fetch),
-            read_result=self._host.read_result,
-            cancelled=lambda: self._host.cancelled,
-        )
-
-    async def _spawn(self, calls: Sequence[dict[str, Any]]) -> Outcome | None:
-        children: list[Child] = []
-        waiting: list[str] = []
-        refused = False
-        for call in calls:
-            child = spawning.child_for(call, self._baton, self._catalogue, self._folder)
-            if isinstance(child, Child) and len(children) >= self._host.room:
-                child = f"No more than {self._host.room} subtasks can be afforded now; this one was not spawned."
-            if isinstance(child, str):
-                self._answer(call, child)
-                refused = True
-            else:
-                children.append(child)
-                waiting.append(call["id"])
-        if not children:
-            await self._save({"kind": "tool", "name": SPAWN, "seconds": 0, "failed": True})
-            return None
-        if refused:
-            await self._save({"kind": "tool", "name": SPAWN, "seconds": 0, "failed": True})
-        return Spawned(children, self._memory.state(waiting=waiting))

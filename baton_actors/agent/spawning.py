@@ -1,4 +1,4 @@
-"""`spawn_task`: the tool by which a model hands parts of its task on. Its answers are the children's results."""
+"""Which children answer a call: parts of the task that a model hands on by `spawn_task`, questions to a person."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,10 +7,14 @@ from typing import Any
 from baton_actors.agent.actions import SPAWN
 from baton_actors.agent.breakdown import child_of, same_goal
 from baton_actors.agent.jsontext import parsed
+from baton_actors.agent.prompts import PART_OF
 from baton_actors.baton import Baton, Child
 from baton_actors.capabilities.builtin import ungranted
 from baton_actors.capabilities.catalogue import Catalogue
 from baton_actors.errors import InvalidInput
+
+#: Characters of a call's arguments that a person is shown.
+MOST_SHOWN = 1_000
 
 
 def definition(catalogue: Catalogue) -> dict[str, Any]:
@@ -44,12 +48,7 @@ def child_for(call: Mapping[str, Any], parent: Baton, catalogue: Catalogue, fold
     references = None if tools is None else _references(tools, catalogue)
     if isinstance(references, str):
         return references
-    child = child_of(parent, goal, context, references)
-    try:
-        child.spec(lambda function: function.__name__)
-    except InvalidInput as error:
-        return f"spawn_task: {error}. Nothing was spawned."
-    return child
+    return _checked(child_of(parent, goal, context, references))
 
 
 def _arguments(text: str) -> dict[str, Any] | str:
@@ -58,6 +57,30 @@ def _arguments(text: str) -> dict[str, Any] | str:
     except ValueError as error:
         return f"The arguments of spawn_task are no JSON ({error}). Nothing was spawned."
     return value if isinstance(value, dict) else "The arguments of spawn_task are no JSON object. Nothing was spawned."
+
+
+def question_for(call: Mapping[str, Any], parent: Baton) -> Child | str:
+    """The question that a call of `ask_human` asks a person, or what the model is told instead."""
+    given = _arguments(call["function"]["arguments"])
+    question = given.get("question") if isinstance(given, dict) else None
+    if not isinstance(question, str) or not question.strip():
+        return "ask_human needs a question: a text. Nobody was asked."
+    return _checked(Child(question, {PART_OF: parent.goal}, worker="human"))
+
+
+def approval_for(call: Mapping[str, Any], parent: Baton) -> Child | str:
+    """The question whether a tool may be called, or what the model is told instead."""
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    shown = arguments if len(arguments) <= MOST_SHOWN else f"{arguments[:MOST_SHOWN]}…"
+    return _checked(Child(f"May {name} be called with {shown}? (yes, or why not)", {PART_OF: parent.goal, "tool": name}, worker="human"))
+
+
+def _checked(child: Child) -> Child | str:
+    try:
+        child.spec(lambda function: function.__name__)
+    except InvalidInput as error:
+        return f"{error}. Nothing was spawned."
+    return child
 
 
 def _references(tools: Any, catalogue: Catalogue) -> Sequence[str] | str:

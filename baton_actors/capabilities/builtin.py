@@ -11,7 +11,18 @@ from baton_actors.capabilities.pages import FETCH_SECONDS, page_text
 from baton_actors.capabilities.tool import ToolContext, tool
 from baton_actors.errors import InvalidInput
 
-__all__ = ["BUILTINS", "fetch_url", "granted_paths", "list_folder", "read_file", "read_result", "text_of", "ungranted", "usable"]
+__all__ = [
+    "BUILTINS",
+    "ask_human",
+    "fetch_url",
+    "granted_paths",
+    "list_folder",
+    "read_file",
+    "read_result",
+    "text_of",
+    "ungranted",
+    "usable",
+]
 
 #: Characters of one page of a file, a web page or a result; an answer has room for it and a line that says what follows.
 PAGE_CHARACTERS = 16_000
@@ -65,8 +76,17 @@ async def read_result(id: str, context: ToolContext, offset: Offset = 0) -> str:
     return _page(text, offset, total)
 
 
+def ask_human(question: str) -> str:
+    """Ask the person who gave the task, and wait for the answer. Ask only what you cannot find out yourself.
+
+    Args:
+        question: Makes sense to somebody who does not see this conversation.
+    """
+    raise InvalidInput("ask_human", "is answered by the agent itself: it parks until somebody answers")
+
+
 #: By name. No other function may have one of these names.
-BUILTINS: dict[str, Callable[..., Any]] = {each.__name__: each for each in (read_file, list_folder, fetch_url, read_result)}
+BUILTINS: dict[str, Callable[..., Any]] = {each.__name__: each for each in (read_file, list_folder, fetch_url, read_result, ask_human)}
 
 
 def usable(name: str, context: Mapping[str, Any], folder: Path | None, fetch: tuple[str, ...]) -> bool:
@@ -76,6 +96,8 @@ def usable(name: str, context: Mapping[str, Any], folder: Path | None, fetch: tu
             return bool(granted_paths(context, folder))
         case "fetch_url":
             return bool(fetch)
+        case "ask_human":
+            return False  # a task waits for days if nobody is there, so it is for those who name it
         case _:
             return True
 

@@ -39,14 +39,23 @@ class _Options:
     name: str | None = None
     description: str | None = None
     timeout: float | None = None
+    approval: bool = False
 
 
 @overload
 def tool(function: F, /) -> F: ...
 @overload
-def tool(*, name: str | None = None, description: str | None = None, timeout: float | None = None) -> Callable[[F], F]: ...
 def tool(
-    function: F | None = None, /, *, name: str | None = None, description: str | None = None, timeout: float | None = None
+    *, name: str | None = None, description: str | None = None, timeout: float | None = None, approval: bool = False
+) -> Callable[[F], F]: ...
+def tool(
+    function: F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    approval: bool = False,
 ) -> F | Callable[[F], F]:
     """Say how a function is shown to a model, as `@tool` or `@tool(name=…)`; the function itself stays what it is.
 
@@ -54,7 +63,7 @@ def tool(
 
     Args:
         name: letters a-z, digits, `_` and `-`, at most 64. description: instead of the docstring's text.
-        timeout: seconds that a call may take.
+        timeout: seconds that a call may take. approval: a human is asked before each call: `baton ls --waiting`, `baton answer ID yes`.
 
     Raises:
         InvalidInput: no such name, not a time, or not a function.
@@ -63,7 +72,7 @@ def tool(
         _check_name(name)
     if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
         raise InvalidInput("timeout", f"must be seconds above 0, not {timeout!r}")
-    options = _Options(name, description, timeout)
+    options = _Options(name, description, timeout, approval)
 
     def with_options(function: F) -> F:
         if isinstance(function, type) or not hasattr(function, "__name__"):
@@ -104,6 +113,7 @@ class Tool:
     Attributes:
         name, description: what the model sees. parameters: JSON schema of an object. timeout: seconds that a call may take.
         reference: text by which it is found again: a built-in's name, `module:function` or `code:<hash>`.
+        approval: whether a human is asked before each call.
     """
 
     name: str
@@ -113,6 +123,7 @@ class Tool:
     timeout: float
     function: Callable[..., Any] = field(repr=False)
     form: Form = field(repr=False)
+    approval: bool = False
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -184,6 +195,7 @@ def tool_of(function: Callable[..., Any], reference: str) -> Tool:
         options.timeout or TIMEOUT_SECONDS,
         function,
         form,
+        options.approval,
     )
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from baton_actors.testing.crash_points import CrashPoints
 from tests.chaos.checker import faults, recorded, story
 from tests.chaos.plans import Plan, evaluated
 from tests.chaos.playing import bounds_of
+from tests.chaos.waiting import within
 from tests.integration.conftest import end_actors
 
 _NUMBERS = itertools.count()
@@ -42,7 +42,7 @@ def client(request: pytest.FixtureRequest, points: CrashPoints, databases: Calla
 
 @pytest.mark.parametrize("name", POINTS)
 def test_a_tree_survives_the_death_of_a_process_at(name: str, client: Client, points: CrashPoints) -> None:
-    until(lambda: counts(client)["idle"] > 0)  # else it would wait for an owner, instead of beginning at one
+    wait_until(lambda: counts(client)["idle"] > 0)  # else it would wait for an owner, instead of beginning at one
     with points.at(name) as crash:
         tree = played(client, name)
     assert crash.happened, "nothing got there"
@@ -62,16 +62,16 @@ def test_a_tree_survives_what_else_happens_to_a_process(name: str, do: str, clie
 def played(client: Client, goal: str) -> baton.TreeHandle:
     """The plan, from its submission to its end."""
     tree = client.submit(goal, context=PLAN, idempotency_key=f"{goal} {next(_NUMBERS)}", **bounds_of(PLAN))
-    question = next(event for event in tree.events() if event.type == "baton.waiting")
-    until(lambda: client._read("tree", tree.id).owner is None)  # what is asked of a tree at rest begins with its lending
-    tree.answer(question.baton_id, 16)
+    wait_until(lambda: client.list(waiting=True) != [])
+    wait_until(lambda: client._read("tree", tree.id).owner is None)  # what is asked of a tree at rest begins with its lending
+    tree.answer(client.list(waiting=True)[0].id, 16)
     assert tree.result(timeout=60) == evaluated(PLAN)[1]
     return tree
 
 
 def judge(client: Client, tree: baton.TreeHandle) -> None:
     """The rows keep every promise, and the tree's owner is free again."""
-    until(lambda: tree.id not in counts(client)["lent"])
+    wait_until(lambda: tree.id not in counts(client)["lent"])
     rows = recorded(client._settings.database)
     told = {"kind": "submitted", "key": client._read("tree", tree.id).idempotency_key, "root_id": tree.id, "plan": PLAN}
     assert faults(rows, [told]) == [], story(rows, tree.id)
@@ -82,8 +82,5 @@ def counts(client: Client) -> dict[str, Any]:
     return found
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what no event tells; the test's own time limit ends it."""
-    never = Event()
-    while not condition():
-        never.wait(0.02)
+def wait_until(condition: Callable[[], bool]) -> None:
+    assert within(60, condition)

@@ -208,6 +208,18 @@ def test_a_model_that_always_spawns_ends_by_the_guard_with_its_reason(sqlite_url
     assert max(each.depth for each in tree.snapshot().batons) == 5
 
 
+def test_a_tree_that_waits_for_a_person_goes_on_with_the_answer(here: Callable[[FakeChatServer], Client]) -> None:
+    with ScriptedModel(calls(("ask_human", {"question": "Which metal?"})), says("gold it is")) as model, FakeChatServer(model) as server:
+        client = here(server)
+        tree = client.submit("Weigh something", tools=[weigh, "ask_human"], breakdown="never")
+        waiting = next(event for event in tree.events() if event.type == "baton.waiting")
+        [question] = client.list(waiting=True)
+        assert (question.id, question.goal) == (waiting.baton_id, "Which metal?")
+        tree.answer(question.id, "gold")
+        assert tree.result(60) == "gold it is"
+        assert answers(server.requests[1].body) == {"call_1_0": "gold"}
+
+
 def test_agents_of_one_tree_share_its_budget_and_spend_no_more(here: Callable[[FakeChatServer], Client]) -> None:
     with ScriptedModel() as model, FakeChatServer(model) as server:
         model.always(lambda body: calls(("weigh", {"thing": "x" * len(body["messages"])})) if "tools" in body else says("so far"))

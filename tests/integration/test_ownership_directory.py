@@ -107,6 +107,7 @@ def test_a_reader_that_dies_is_found_again(connected: Callable[..., Client], sql
     client = connected(database_url=sqlite_url)
     tree = client.submit("far away", worker=lambda baton, ctx: baton.goal)
     assert tree.result() == "far away"
+    assert [each.id for each in client.list()] == [tree.id]
     for no_restart in (False, True):
         ray.kill(ray.get_actor("reader", client._settings.namespace), no_restart=no_restart)
         assert [each.id for each in client.list()] == [tree.id]

@@ -107,7 +107,7 @@ class Stage:
     Attributes:
         log: (baton id, data) of each save. whispers: (baton id, kind, text). outcomes: (goal, outcome) of each run, in order.
         rounds_left: the budget of rounds; None is no limit.
-        functions: what references stand for. crash_after: ends the run at the first save whose data it takes.
+        people: answers questions. functions: what references stand for. crash_after: ends the run at the first save whose data it takes.
     """
 
     def __init__(self, model: Model, *, profile: Profile = LARGE, room: int = 64, **access: Any) -> None:
@@ -122,6 +122,7 @@ class Stage:
         self.whispers: list[tuple[str, str, str]] = []
         self.outcomes: list[tuple[str, Outcome]] = []
         self.rounds_left: int | None = None
+        self.people: Callable[[str], Any] = lambda question: "nobody is here"
         self.crash_after: Callable[[dict[str, Any]], bool] | None = None
 
     @property
@@ -158,6 +159,8 @@ class Stage:
 
     async def ended(self, id: str) -> Baton:
         record = self.records[id]
+        if record.baton.worker == "human":
+            return self._set(record, status=Status.COMPLETED, result=self.people(record.baton.goal))
         while True:
             record.runs += 1
             try:
@@ -203,7 +206,7 @@ class Stage:
             id = child_id(parent.baton.id, parent.baton.generation, parent.breakdown, index)
             fields = {
                 **dict(spec),
-                "worker": "agent",
+                "worker": spec.worker or "agent",
                 "model": parent.baton.model,
                 "tools": parent.baton.tools if spec.tools is None else spec.tools,
             }

@@ -45,6 +45,7 @@ def test_built_in_tools_and_named_functions_are_listed_in_80_columns(run: typer.
         "list_folder(path)",
         "fetch_url(url, offset=0)",
         "read_result(id, offset=0)",
+        "ask_human(question)",
         'convert(amount, to="EUR")',
     ]
     start = lines.index('convert(amount, to="EUR")')
