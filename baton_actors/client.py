@@ -303,7 +303,9 @@ class Client:
             if self._reader is None:
                 self._reader = cluster.open_reader(self._settings, self._about.database)
             try:
-                return reaching.got(self._reader.read.remote(name, *arguments))
+                return reaching.got(self._reader.read.remote(name, *arguments), reaching.ORDER_SECONDS)
+            except GetTimeoutError:
+                raise ClusterUnusable("the reader actor", "does not answer; 'baton doctor' looks closer") from None
             except RayActorError as error:
                 if time.monotonic() > until:
                     raise ClusterUnusable("the reader actor", f"is gone ({type(error).__name__}); 'baton doctor' looks closer") from None
@@ -514,6 +516,8 @@ class EventStream:
         while True:
             try:
                 if self._owner is None:
+                    if stored := self._stored():  # a tree that waits for somebody has no owner, and may have none for days
+                        return stored
                     place = self._client._reach.where(self._tree.id)
                     if place.state == "gone":
                         return self._stored()
@@ -535,6 +539,8 @@ class EventStream:
         while True:
             try:
                 if self._owner is None:
+                    if stored := await asyncio.to_thread(self._stored):
+                        return stored
                     place = await self._client._reach.where_async(self._tree.id)
                     if place.state == "gone":
                         return await asyncio.to_thread(self._stored)

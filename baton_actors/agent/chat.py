@@ -9,6 +9,7 @@ from typing import Any
 
 import openai
 
+from baton_actors.agent.access import OPENAI_URL
 from baton_actors.agent.answers import Pieces, error_of, reply_of
 from baton_actors.agent.forbidding import check_address
 from baton_actors.agent.jsontext import parsed
@@ -176,7 +177,12 @@ def listed_models(base_url: str, key: str | None) -> list[str] | None:
         return None  # it may have models all the same: a call will tell
     except openai.APIConnectionError as error:
         cause = str(error.__cause__ or error).strip() or type(error).__name__
-        raise ModelUnusable(base_url, f"no model answers there ({cause}); is the server running? check OPENAI_BASE_URL") from None
+        remedy = (
+            "check the network; OPENAI_BASE_URL names a server of your own"
+            if base_url == OPENAI_URL
+            else "is the server running? check OPENAI_BASE_URL"
+        )
+        raise ModelUnusable(base_url, f"no model answers there ({cause}); {remedy}") from None
     except ModelError as error:
         raise ModelUnusable(base_url, error.why) from None
     except Exception as error:  # addresses and answers may be odd in ways that the client does not expect

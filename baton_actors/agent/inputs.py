@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from baton_actors.capabilities.builtin import granted_paths, text_of
+from baton_actors.errors import InvalidInput
 
 #: Where a child's stretch of a text stands in its context.
 PART = "part"
@@ -83,10 +84,8 @@ def _stretch(part: Any, characters: int) -> tuple[int, int]:
 def _excerpt(path: Path, offset: int, characters: int) -> Excerpt:
     try:
         text, total = text_of(path, offset, characters)
-    except OSError as error:
-        return Excerpt(path.name, "", offset, 0, error.strerror or type(error).__name__)
-    except ValueError as error:
-        return Excerpt(path.name, "", offset, 0, str(error))
+    except InvalidInput as error:
+        return Excerpt(path.name, "", offset, 0, error.why.removeprefix(f"{path} cannot be read: "))
     return Excerpt(path.name, text, offset, total)
 
 

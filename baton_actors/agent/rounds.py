@@ -17,6 +17,7 @@ from baton_actors.agent.breakdown import (
     LEAST_PARTS,
     Estimate,
     Judgement,
+    Verdict,
     child_of,
     estimated_rounds,
     judgement_of,
@@ -105,7 +106,7 @@ class AgentRun:
         if self._memory.fresh:
             if spawned := await self._decide():
                 return spawned
-            if (found := self._nothing_found()) is not None:
+            if (found := self._nothing_to_ask()) is not None:
                 return found
         elif self._memory.waiting is not None:
             self._acting.take_results(self._host.children)
@@ -156,7 +157,7 @@ class AgentRun:
         rounds = estimated_rounds(self._baton.goal, self._baton.context, list(self._catalogue.tools))
         stretches = self._inputs.stretches if self._profile.small else ()
         estimate = Estimate(max(rounds, len(stretches)), self._calls.seconds_per_round)
-        word = verdict(bounds, self._baton.depth, estimate, self._host.room)
+        word = self._small_verdict() or verdict(bounds, self._baton.depth, estimate, self._host.room)
         breaks, reason = word.breaks, word.reason
         if breaks is not False and LEAST_PARTS <= len(stretches) <= self._host.room:
             children = self._readers(stretches)
@@ -169,6 +170,14 @@ class AgentRun:
             return None
         told = self._decision(estimate, True, f"{reason}: {judgement.reason}", judgement)
         return await self._spawn_parts(self._children(judgement), told)
+
+    def _small_verdict(self) -> Verdict | None:
+        """A small model can make a plan of anything, also of what is small already, and hands no tools on."""
+        if not self._profile.small:
+            return None
+        if self._baton.depth:
+            return Verdict(False, "a small model plans at the root only")
+        return None if self._shape is not None else Verdict(False, "a small model with tools does its task itself")
 
     def _readers(self, stretches: Sequence[dict[str, int]]) -> list[Child]:
         """A child for each stretch of a text, with the same question."""
@@ -236,9 +245,12 @@ class AgentRun:
             told = {"role": "user", "content": prompts.results_of_parts(self._host.children, self._profile)}
             self._memory.begin_anew(*self._opening(), told)
 
-    def _nothing_found(self) -> Completed | None:
-        """A part of a text that shares no word with the question is not asked about: a small model would make something up."""
+    def _nothing_to_ask(self) -> Completed | Failed | None:
+        """What a small model is not asked about, since it would make something up: a text that cannot be read, or a part of one that
+        shares no word with the question."""
         question = question_of(self._baton.context)
+        if self._shape is not None and (fault := next((text for text in self._inputs.texts if text.fault), None)):
+            return Failed(f"{fault.name} cannot be read: {fault.fault}; the small model does nothing without it")
         if self._shape is None or question is None or any(small.relevant(text.text, question) for text in self._inputs.texts):
             return None
         return Completed(small.NOTHING_FOUND)
@@ -255,9 +267,7 @@ class AgentRun:
         self._rounds_here += 1
         if answer.cut:  # a call that was cut off is never made, so it is answered at once
             for call in answer.calls:
-                self._acting.answer(
-                    call["id"], "Your reply reached the length limit in the middle of a call, so nothing was executed. Be shorter."
-                )
+                self._acting.answer(call["id"], CUT_OFF)
         saved = self._save(self._round_data(answer, "round"), usage=answer.usage, rounds=1)
         if answer.calls:  # a tool acts on the world: what it was asked must not be forgotten
             await saved
@@ -273,7 +283,8 @@ class AgentRun:
         names = [definition["function"]["name"] for definition in self._acting.definitions]
         for more in ([closing], [closing, prompts.in_words_only()]):
             answer = await self._ask([*self._memory.messages, *more], "closing", self._memory.rounds + 1)
-            text = "" if written_calls(answer.text, names) else answer.text
+            echo = answer.text.strip() in str(closing["content"])
+            text = "" if echo or written_calls(answer.text, names) else answer.text
             if text:
                 break
             self._save(self._round_data(answer, "closing"), usage=answer.usage, rounds=1)

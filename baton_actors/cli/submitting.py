@@ -59,10 +59,9 @@ def submit(
 
     with status_line() as progress:
         wanted = prepared(load_settings(database_url=database_url), **task, hold=hold, progress=progress)
+        client = connect(database_url=database_url, start=False, progress=progress)
     if introduced := introduction(wanted):
         say(folded(introduced))
-    with status_line() as progress:
-        client = connect(database_url=database_url, start=False, progress=progress)
     with client:
         tree = client.hand_in(wanted)
         if as_json:

@@ -283,7 +283,7 @@ class DirectoryActor:
                     answer: BatonError | None = await called(slot.handle, "order", root_id, command, command_id)
                     if not isinstance(answer, Moved):
                         return answer
-                else:
+                elif root_id not in self._being_lent:
                     taken, answer = await self._activate_for(root_id, (command, command_id))
                     if taken:
                         return answer
@@ -394,6 +394,7 @@ class DirectoryActor:
 
     def _forget(self, slot: _Slot) -> None:
         self._slots.pop(slot.name, None)
+        self._keep_warm()
 
     async def _idle_owner(self) -> _Slot:
         async with self._owner_came:

@@ -72,12 +72,17 @@ def start_local(progress: Callable[[str], None]) -> None:
         InvalidInput: BATON_LOCAL_GGUF is no GGUF file. ModelUnusable: it is not installed here, or cannot be fetched.
     """
     if ray.util.client.ray.is_connected():
-        _local_actor(*_here(), None).base_url.remote()
+        _begin_to_load(_local_actor(*_here(), None))
         return
     if install := available():
         raise ModelUnusable(_SUBJECT, f"its server is not installed; {install}")
     weights(progress)
-    _local_actor(*_here(), given_weights()).base_url.remote()
+    _begin_to_load(_local_actor(*_here(), given_weights()))
+
+
+def _begin_to_load(actor: ActorHandle[Any]) -> None:
+    """Nobody waits here; a fault is told to whoever needs the model, and would be told by Ray at great length otherwise."""
+    actor.base_url.remote().future().add_done_callback(lambda loaded: loaded.exception())
 
 
 async def local_base_url() -> str:

@@ -48,7 +48,7 @@ from baton_actors.runtime.publication import Publication
 from baton_actors.runtime.runs import Landed, Processes, Runs
 from baton_actors.runtime.whispering import WireWhisper
 from baton_actors.runtime.wire import Instructions, Lease, WireReport
-from baton_actors.store import Group, LoadedTree, Store
+from baton_actors.store import Group, GroupRefused, LoadedTree, Store
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,8 @@ HIBERNATE_SECONDS = 10.0
 LONGEST_PAUSE_SECONDS = 5.0
 #: Client commands whose answers are remembered, so that one that is repeated is not carried out twice.
 REMEMBERED_COMMANDS = 32
+#: How the error of a baton begins whose report could not be written.
+REFUSED = "the database refuses what it reported"
 
 
 @dataclass(slots=True)
@@ -297,8 +299,11 @@ class Ownership:
             await self._carry_out(items)
             await self._hibernate_if_idle()
 
-    async def _carry_out(self, items: list[Item]) -> None:
-        """Decide, commit, publish, act, answer. Whatever goes wrong before the commit is certain leads back to the database."""
+    async def _carry_out(self, items: list[Item], *, alone: bool = False) -> None:
+        """Decide, commit, publish, act, answer. Whatever goes wrong before the commit is certain leads back to the database.
+
+        `alone`: this is one command, taken out of a group that the database refused.
+        """
         pause = 0.05
         while not self._over:
             work = Work()
@@ -319,6 +324,11 @@ class Ownership:
                 log.exception("tree %s: cannot decide %s", self.root_id, fault.item.commands)
                 fault.item.answer.set_exception(fault.__cause__ or fault)
                 items = [item for item in items if item is not fault.item]
+            except GroupRefused as refusal:
+                log.error("tree %s: %s", self.root_id, refusal)
+                self._take_back(work)
+                await (self._refuse(items[0], refusal) if alone else self._take_apart(items))
+                return
             except BatonError as error:  # doubt of any kind: only the database knows the state now
                 log.warning("tree %s: commit failed or is in doubt (%s: %s), loading it again", self.root_id, type(error).__name__, error)
             self._take_back(work)
@@ -330,6 +340,27 @@ class Ownership:
                 _settle(item, Moved(self.root_id, self.epoch))
         else:
             self._perform(work)
+
+    async def _take_apart(self, items: list[Item]) -> None:
+        """The database will never take these together: each command is decided and written alone, so that only the one at fault fails."""
+        await self._carry_out(await self._reload([]))
+        for item in items:
+            if not _recovers_anyway(item):
+                for command in item.commands[:-1]:
+                    await self._carry_out([self._item([command], item.functions)], alone=True)
+                await self._carry_out([replace(item, commands=item.commands[-1:])], alone=True)
+
+    async def _refuse(self, item: Item, refusal: GroupRefused) -> None:
+        """A report whose values no database takes fails its baton; anybody else is told that it was refused."""
+        await self._carry_out(await self._reload([]))
+        match item.commands[0]:
+            case Fail(error=error) if error.startswith(REFUSED):
+                _settle(item, refusal)
+            case Complete() | Fail() | Spawn() | HandOver() | Checkpoint() as report:
+                failure = Fail(report.at, report.baton_id, report.attempt, f"{REFUSED}: {refusal.why}", ErrorKind.INVALID_RESULT)
+                await self._carry_out([replace(item, commands=[failure], functions={})], alone=True)
+            case _:
+                _settle(item, refusal)
 
     def _carry(self, work: Work, items: list[Item]) -> None:
         """Decide every item and what can be started then; memory runs ahead of the database until the commit."""

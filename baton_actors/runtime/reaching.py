@@ -76,6 +76,8 @@ class Reach:
                     raise
                 raise _silent(seconds) from None
             except RayActorError as error:
+                if until is not None and time.monotonic() > until:
+                    raise GetTimeoutError from None
                 _check_end(error, end)
                 if isinstance(error, ActorDiedError):
                     self._replace(handle)

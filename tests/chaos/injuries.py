@@ -6,18 +6,22 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ray.cluster_utils import Cluster
 
+from baton_actors.runtime.crash_points import POINTS, Deed
+from baton_actors.testing.crash_points import CrashPoints
 from tests.chaos.history import History
 from tests.chaos.processes import Kind, pids
 from tests.chaos.server import Server
 
 #: Seconds between two injuries.
-PAUSES = (0.3, 3.0)
+PAUSES = (0.2, 2.0)
+#: What happens at a place of the runtime.
+DEEDS: tuple[Deed, ...] = ("kill", "kill", "stop", "delay")
 #: Seconds that a process is stopped: mostly short, and sometimes so long that another takes its place.
 SHORT_STOPS, LONG_STOPS = (0.2, 3.0), (12.0, 18.0)
 #: Seconds until a lost node is replaced, and for which the database is away.
@@ -29,16 +33,19 @@ class Injuries:
     """Call `run` in the thread that made the cluster, then `mend`.
 
     Args:
-        node: the options of a second node that may be lost; None: there is none. server: of PostgreSQL; None: it is SQLite.
+        points: at which the cluster's processes look. node: the options of a second node that may be lost; None: there is none.
+        server: of PostgreSQL; None: it is SQLite.
     """
 
     cluster: Cluster
     history: History
     chance: random.Random
+    points: CrashPoints
     node: dict[str, Any] | None = None
     server: Server | None = None
     _stopped: dict[int, threading.Timer] = field(default_factory=dict)
     _node_back_at: float | None = None
+    _planned: ExitStack = field(default_factory=ExitStack)
 
     def run(self, seconds: float) -> None:
         """Injure for so long."""
@@ -49,6 +56,7 @@ class Injuries:
             lambda: self._stop("worker"): 2,
             lambda: self._stop("owner"): 3,
             lambda: self._stop("directory"): 1,
+            self._plan_crash: 6,
         }
         if self.server is not None:
             deeds |= {self._drop_connections: 2, self._restart_server: 1}
@@ -63,7 +71,8 @@ class Injuries:
             self.chance.choices(list(deeds), list(deeds.values()))[0]()
 
     def mend(self) -> None:
-        """Nothing stays stopped or lost."""
+        """Nothing stays stopped or lost, nothing is planned any more."""
+        self._planned.close()
         for pid, timer in list(self._stopped.items()):
             timer.cancel()
             self._go_on(pid)
@@ -97,6 +106,15 @@ class Injuries:
         if self._stopped.pop(pid, None) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+    def _plan_crash(self) -> None:
+        """Whoever next gets to a place of the runtime is killed, stopped or delayed there; what was planned before is over."""
+        self._planned.close()
+        name, do = self.chance.choice(list(POINTS)), self.chance.choice(DEEDS)
+        crash = self._planned.enter_context(
+            self.points.at(name, do, seconds=self.chance.uniform(*SHORT_STOPS), nth=self.chance.randint(1, 5))
+        )
+        self._planned.callback(lambda: crash.happened and self.history.add("injected", what=f"{do} at {name}", pid=crash.pid))
 
     # ------------------------------------------------------------ nodes
 

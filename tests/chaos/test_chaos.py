@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from baton_actors.client import connect
+from baton_actors.testing.crash_points import CrashPoints, crash_points
 from tests.chaos.checker import Recorded, crashed, faults, recorded, story
 from tests.chaos.conftest import NODE, project, ray_nodes
 from tests.chaos.history import History
@@ -49,15 +51,15 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
 
 
 def test_every_promise_is_kept_on_sqlite_while_processes_die(seconds: float, seed: int, tmp_path: Path, say: Say) -> None:
-    with ray_nodes(1) as cluster:
-        chaos(cluster, f"sqlite:///{tmp_path / 'baton.db'}", seconds, seed, tmp_path, say)
+    with crash_points(tmp_path / "points.json") as points, ray_nodes(1) as cluster:
+        chaos(cluster, f"sqlite:///{tmp_path / 'baton.db'}", seconds, seed, tmp_path, say, points)
 
 
 def test_every_promise_is_kept_on_postgresql_while_processes_nodes_and_the_database_die(
     seconds: float, seed: int, tmp_path: Path, say: Say
 ) -> None:
-    with own_server() as server, ray_nodes(2) as cluster:
-        chaos(cluster, server.url, seconds, seed, tmp_path, say, node=NODE, server=server)
+    with own_server() as server, crash_points(tmp_path / "points.json") as points, ray_nodes(2) as cluster:
+        chaos(cluster, server.url, seconds, seed, tmp_path, say, points, node=NODE, server=server)
 
 
 @pytest.mark.long
@@ -77,12 +79,13 @@ def chaos(
     seed: int,
     folder: Path,
     say: Say,
+    points: CrashPoints,
     node: dict[str, Any] | None = None,
     server: Server | None = None,
 ) -> None:
     """Work and injuries for so long, then peace until all has ended, then judgement."""
     history = History(folder / "history.jsonl")
-    injuries = Injuries(cluster, history, random.Random(seed), node, server)
+    injuries = Injuries(cluster, history, random.Random(seed), points, node, server)
     (folder / "project").mkdir()
     with project(folder / "project"), connect(database_url=url, namespace="chaos", max_trees=CUSTOMERS + 2, warm_owners=1) as client:
         load = Load(client, url, history, seed, CUSTOMERS)
@@ -98,7 +101,8 @@ def chaos(
     history.close()
     rows = recorded(url)
     found = faults(rows, history.lines)
-    say(f"seed {seed}, {seconds:g} s: {len(rows.trees)} trees, {len(rows.batons)} batons, {len(rows.events)} events, {history.counts()}")
+    say(f"seed {seed}, {seconds:g} s: {len(rows.trees)} trees, {len(rows.batons)} batons, {len(rows.events)} events")
+    say(f"  {history.counts()}\n  runs lost: {losses(rows)}")
     if crashed(rows):
         say(f"killed too often in a row, rightly: {crashed(rows)}")
     surprises = [line for line in history.lines if line["kind"] == "surprised"]
@@ -107,6 +111,11 @@ def chaos(
         stuck = [story(rows, root_id) for root_id in unended(rows)[:3]]
         lines = [f"seed {seed}; the history and Ray's logs are in {folder}", *found[:20], *map(str, surprises[:5]), *stuck]
         pytest.fail("\n".join(lines), pytrace=False)
+
+
+def losses(rows: Recorded) -> dict[str, int]:
+    """How many runs were lost, by the cause that the log tells."""
+    return dict(Counter(event["data"]["cause"] for event in rows.events if event["data"].get("reason") == "lost"))
 
 
 def unended(rows: Recorded) -> list[str]:

@@ -252,3 +252,13 @@ def test_a_client_that_cannot_reach_the_database_reads_through_an_actor(
     assert [event.type for event in tree.events()][-1] == "tree.completed"
     with pytest.raises(baton.NotFound):
         client.get("bt_00000000000000000000000000")
+
+
+def test_a_subscriber_who_comes_while_a_tree_waits_sees_what_was_at_once(user: Client) -> None:
+    tree = user.submit("Which?", worker="human")
+    next(event for event in tree.events() if event.type == "baton.waiting")
+    assert user.list(waiting=True)
+    late = iter(user.get(tree.id).events())
+    assert [next(late).type for _ in range(2)] == ["baton.created", "baton.waiting"]
+    tree.answer(tree.id, "this")
+    assert [event.type for event in late] == ["baton.completed", "tree.completed"]

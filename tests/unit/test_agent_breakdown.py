@@ -419,3 +419,36 @@ def test_the_plan_of_a_small_model_does_not_copy_its_example() -> None:
         stage = Stage(model, profile=SMALL, dialect="actions")
         assert stage.run("Grow tomatoes").result == "Dig."
     assert len(stage.records) == 1
+
+
+def test_a_small_model_is_not_asked_about_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with ScriptedModel() as model:
+        root = Stage(model, profile=SMALL, dialect="actions").run(
+            "What is it?", context={"file": str(tmp_path / "nofile.md")}, breakdown="never"
+        )
+    assert root.error == "nofile.md cannot be read: No such file or directory; the small model does nothing without it"
+
+
+@pytest.mark.parametrize("policy", ["judge", "auto", "always"])
+def test_a_small_model_plans_at_the_root_only(policy: str) -> None:
+    def plan(body: dict[str, Any]) -> Any:
+        return says(json.dumps({"subtasks": [f"Part {len(body['messages'])} of it all", "Another part of it"]}))
+
+    with ScriptedModel() as model:
+        model.on(lambda body: "response_format" in body).always(plan)
+        model.always(says("Done."))
+        stage = Stage(model, profile=SMALL, dialect="actions")
+        assert stage.run("Write one line. And then another line.", breakdown=policy).result == "Done."
+    assert len(stage.records) == 3
+
+
+def test_a_small_model_with_tools_makes_no_plan_and_its_echo_of_the_closing_is_no_answer() -> None:
+    def echo(body: dict[str, Any]) -> Any:
+        if "oneOf" in str(body.get("response_format")) and "'const': 'tool'" in str(body["response_format"]):
+            return action(action="tool", name="look", arguments={"at": "the mat"})
+        return action(action="final", answer="You have no calls left. Answer the task now")
+
+    with ScriptedModel() as model:
+        model.always(echo)
+        root = Stage(model, profile=SMALL, dialect="actions").run("Look", tools=[look], max_rounds=2)
+    assert (root.result, root.partial) == ("seen the mat", True)
