@@ -15,7 +15,7 @@ from baton_actors.cli.database import PATIENCE, opened
 from baton_actors.cli.options import AsJson, DatabaseUrl, database
 from baton_actors.cli.output import print_json, print_text, status_line
 from baton_actors.errors import BatonError
-from baton_actors.settings import ray_address
+from baton_actors.settings import load_settings, model_key, ray_address
 
 if TYPE_CHECKING:
     from baton_actors.store import Store
@@ -84,6 +84,7 @@ def _checks(url: str | None, progress: Callable[[str], None]) -> Iterator[Check]
     yield from _database(url)
     progress("asking the cluster")
     yield _cluster()
+    yield _model(progress)
 
 
 def _ray() -> Check:
@@ -155,3 +156,27 @@ def _cluster() -> Check:
         why = getattr(error, "strerror", None) or str(error)
         return Check("cluster", False, f"{address}: {why}", _CLUSTER_REMEDY)
     return Check("cluster", True, f"{address} answers")
+
+
+def _model(progress: Callable[[str], None]) -> Check:
+    """Which model an agent would get here; a server is asked for its list, nothing is downloaded."""
+    from baton_actors.agent.access import Wishes, choose
+    from baton_actors.agent.weights import available
+
+    settings, key = load_settings(), model_key()
+    if settings.model is None and settings.openai_base_url is None and key is None:
+        if missing := available():
+            return Check("model", True, f"none, so agents cannot run; set OPENAI_API_KEY or OPENAI_BASE_URL, or {missing}")
+        return Check("model", True, "none is set up: the small local one answers")
+
+    def listed(url: str, key: str | None) -> list[str] | None:
+        from baton_actors.agent.chat import listed_models
+
+        progress(f"asking {url} for its models")
+        return listed_models(url, key)
+
+    try:
+        name, url = choose(Wishes(settings.model, settings.openai_base_url, key, settings.openai_model), listed, progress)
+    except BatonError as error:
+        return Check("model", False, "none that can be used", str(error))
+    return Check("model", True, f"{name} at {url}")

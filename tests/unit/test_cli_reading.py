@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from baton_actors.cli.app import execute
 from baton_actors.commands import Spending
+from baton_actors.testing import FakeChatServer, ScriptedModel
 from tests.unit.drive import ROOT, Driver, spec
 from tests.unit.stored import sqlite_url, store_tree
 
@@ -244,7 +246,7 @@ def test_the_doctor_finds_a_healthy_place_healthy(capsys: pytest.CaptureFixture[
     assert execute(["doctor", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     names = [check["name"] for check in told["checks"]]
-    assert names == ["python", "ray", "database", "schema", "writable", "unfinished trees", "disk", "cluster"]
+    assert names == ["python", "ray", "database", "schema", "writable", "unfinished trees", "disk", "cluster", "model"]
     assert told["ok"]
 
 
@@ -257,6 +259,24 @@ def test_the_doctor_names_a_remedy_for_each_fault(url: str, monkeypatch: pytest.
     assert ROOT in faults["unfinished trees"]["found"]
     assert "Connection refused" in faults["cluster"]["found"]
     assert all(check["remedy"] for check in faults.values())
+
+
+def test_the_doctor_asks_for_the_model_that_an_agent_would_get(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def model() -> dict[str, Any]:
+        execute(["doctor", "--json"])
+        return next(check for check in json.loads(capsys.readouterr().out)["checks"] if check["name"] == "model")
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with ScriptedModel() as scripted, FakeChatServer(scripted, listed=["qwen3"]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        assert model()["found"] == f"qwen3 at {server.base_url}"
+        monkeypatch.setenv("BATON_MODEL", "llama4")
+        assert not model()["ok"]
+        assert "has no model 'llama4'" in model()["remedy"]
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    assert "no model answers there" in model()["remedy"]
 
 
 def test_the_doctor_never_shows_a_password(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
