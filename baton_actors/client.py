@@ -326,7 +326,7 @@ class Client:
         Raises:
             ClusterUnusable: there can be none.
         """
-        directory, about = cluster.open_directory(self._settings, self._about.database, private=self.private)
+        directory, about = cluster.open_directory(self._settings, self._about.database, private=not self._about.adopts)
         if about.database != self._about.database:
             raise ClusterUnusable(self._about.database, f"this cluster works on {about.database} by now; connect again")
         return directory

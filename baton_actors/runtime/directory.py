@@ -31,6 +31,7 @@ from baton_actors.runtime.crash_points import reached
 from baton_actors.runtime.opening import Submission
 from baton_actors.runtime.owner import POLLS, OwnerActor, OwnerConfig
 from baton_actors.runtime.patience import unless_unusable, until_certain
+from baton_actors.runtime.pool import Pool, Slot
 from baton_actors.runtime.publication import Found
 from baton_actors.runtime.stopped import end_stopped
 from baton_actors.runtime.whereabouts import Whereabouts
@@ -45,12 +46,8 @@ _OWNER_PREFIX = "owner-"
 #: Seconds between two renewals of the cluster's lease (30 s); every third comes with a sweep.
 RENEW_SECONDS = 10.0
 RENEWALS_A_SWEEP = 3
-#: Owner actors that are started at the same time; each takes a second of CPU.
-STARTS_AT_ONCE = 2
 #: Seconds until a tree is lent again whose owner could not take it.
 FAILED_TAKE_SECONDS = 1.0
-#: Seconds that an owner beyond the warm ones is kept idle.
-SPARE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +71,15 @@ class DirectoryConfig:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a client must know of a cluster before it uses it."""
+    """What a client must know of a cluster before it uses it.
+
+    Attributes:
+        adopts: as in `DirectoryConfig`. host, pid: of the directory. fault: why its database cannot be used.
+    """
 
     database: str
     cluster_id: str
+    adopts: bool
     host: str
     pid: int
     fault: str | None
@@ -91,16 +93,6 @@ class Placed:
     owner: ActorHandle[Any] | None
 
 
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """One owner actor, and the tree that it holds, or is about to; `known` is false until that is certain."""
-
-    name: str
-    handle: ActorHandle[Any]
-    root_id: str | None = None
-    known: bool = True
-
-
 class DirectoryActor:
     """See the module. One for each Ray namespace.
 
@@ -111,19 +103,15 @@ class DirectoryActor:
         self._config = config
         # The same for every directory that this Ray ever has: one that takes the place of another has the same trees.
         self._cluster_id = f"{config.kind}-{ray.get_runtime_context().get_session_name()}-{config.namespace}"
-        self._slots: dict[str, _Slot] = {}
-        self._idle: list[_Slot] = []
-        self._lent: dict[str, _Slot] = {}
+        self._owners = Pool(config.warm_owners, config.max_trees, new=self._new_owner, freed=self._owner_is_free, spawn=self._spawn)
+        self._lent: dict[str, Slot] = {}
         self._being_lent: set[str] = set()
-        self._starting = 0
-        self._wanted = 0
         self._backlog = True
         self._filling = False
         self._orphans: list[Owned] = []
         self._changed = Whereabouts()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="reading")
-        self._owner_came = asyncio.Condition()
         self._begun: asyncio.Task[None] | None = None
         self._ready = False
         self._looks = 0
@@ -164,7 +152,7 @@ class DirectoryActor:
                 pause = min(2 * pause, 5.0)
         self._fault = None
         self._unusable.clear()
-        self._keep_warm()
+        self._owners.keep_warm()
         self._ready = True
         self._changed.wake_all()  # who asked for a tree before the database could be read
 
@@ -193,25 +181,26 @@ class DirectoryActor:
         names = await asyncio.to_thread(ray.util.list_named_actors, True)
         for each in names:
             name = each["name"]
-            if each["namespace"] != self._config.namespace or not name.startswith(_OWNER_PREFIX) or name in self._slots:
+            if each["namespace"] != self._config.namespace or not name.startswith(_OWNER_PREFIX) or self._owners.get(name):
                 continue
             with contextlib.suppress(ValueError):  # it died since the list was made
-                slot = self._slots[name] = _Slot(name, await asyncio.to_thread(ray.get_actor, name, self._config.namespace))
+                slot = Slot(name, await asyncio.to_thread(ray.get_actor, name, self._config.namespace))
+                self._owners.add(slot)
                 self._spawn(self._meet(slot))
 
-    async def _meet(self, slot: _Slot, pause: float = 0.0) -> None:
+    async def _meet(self, slot: Slot, pause: float = 0.0) -> None:
         """An owner whose state is not known, asked after a pause: it holds a tree, or is free."""
         slot.known = False
         await asyncio.sleep(pause)
         try:
             status = await patiently_called(slot.handle, "status", pulse=START_SECONDS)
         except RayActorError:
-            self._forget(slot)
+            self._owners.forget(slot)
             self._spawn(self._sweep())
             return
         slot.known = True
         if status["root_id"] is None:
-            self._free(slot)
+            self._owners.free(slot)
             self._spawn(self._sweep())  # the database may say that it holds one
         else:
             self._note_lent(slot, status["root_id"])
@@ -221,7 +210,7 @@ class DirectoryActor:
         waiting = asyncio.create_task(self.awaken())
         await asyncio.wait([waiting], timeout=10.0)
         fault = None if self._fault is None else str(self._fault)
-        return About(self._config.database, self._cluster_id, socket.gethostname(), os.getpid(), fault)
+        return About(self._config.database, self._cluster_id, self._config.adopts, socket.gethostname(), os.getpid(), fault)
 
     # ------------------------------------------------------------ for clients
 
@@ -233,8 +222,8 @@ class DirectoryActor:
         """
         await self._awake()
         submission = submission.dated(time.time_ns() // 1_000_000)  # by the cluster's clock, not the client's
-        if self._idle and not self._backlog and self._has_room:
-            placed = await self._begin_at(self._idle.pop(), submission)
+        if self._owners.idle and not self._backlog and self._has_room:
+            placed = await self._begin_at(self._owners.pop(), submission)
             if placed is not None:
                 return placed
         tree, group = submission.tree(), Group()
@@ -248,7 +237,7 @@ class DirectoryActor:
         self._look_for_work()
         return Placed(known or submission.root.id, None)
 
-    async def _begin_at(self, slot: _Slot, submission: Submission) -> Placed | None:
+    async def _begin_at(self, slot: Slot, submission: Submission) -> Placed | None:
         """Hand a new tree to a warm owner; None: nobody knows whether it was written, the queue writes it only once."""
         slot.root_id = submission.root.id
         begun = None
@@ -262,10 +251,10 @@ class DirectoryActor:
         if begun is None:
             return None
         if begun != submission.root.id:
-            self._free(slot)
+            self._owners.free(slot)
             return Placed(begun, None)
         self._note_lent(slot, begun)
-        self._keep_warm()
+        self._owners.keep_warm()
         return Placed(begun, slot.handle)
 
     async def order(self, root_id: str, command: Command, command_id: str) -> BatonError | None:
@@ -317,8 +306,8 @@ class DirectoryActor:
         return {
             "statements": self._store.statements,
             "commits": self._store.commits,
-            "owners": len(self._slots),
-            "idle": len(self._idle),
+            "owners": len(self._owners),
+            "idle": self._owners.idle,
             "lent": sorted(self._lent),
             "pid": os.getpid(),
         }
@@ -343,68 +332,17 @@ class DirectoryActor:
 
     # ------------------------------------------------------------ owners
 
-    def _keep_warm(self) -> None:
-        """Start owners until enough are idle or on their way."""
-        missing = max(self._config.warm_owners, self._wanted) - len(self._idle) - self._starting
-        allowed = self._config.max_trees + self._wanted - len(self._slots)  # more for orders: they must not wait for a tree to end
-        for _ in range(min(missing, allowed, STARTS_AT_ONCE - self._starting)):
-            self._starting += 1
-            self._spawn(self._start_owner())
-
-    async def _start_owner(self) -> None:
-        try:
-            await self._start_one()
-        finally:
-            self._starting -= 1
-        self._keep_warm()
-
-    async def _start_one(self) -> None:
+    async def _new_owner(self) -> Slot:
         name = f"{_OWNER_PREFIX}{new_id(time.time_ns() // 1_000_000, os.urandom(10))[3:]}"
         resources = await asyncio.to_thread(ray.cluster_resources)
         cores = int(resources.get("CPU", 1))
         config = OwnerConfig(name, self._config.database, self._cluster_id, cores)
         handle = owner_class().options(**detached(name, self._config.namespace, self._config.pinned_node)).remote(config)
-        slot = _Slot(name, handle)
-        self._slots[name] = slot
-        try:
-            await patiently_called(handle, "status", pulse=START_SECONDS)
-        except RayActorError as error:
-            log.warning("owner %s did not start: %s", name, error)
-            self._forget(slot)
-        else:
-            self._free(slot)
+        return Slot(name, handle)
 
-    def _free(self, slot: _Slot) -> None:
-        slot.root_id = None
-        self._idle.append(slot)
-        self._spawn(self._tell_owner_came())
-        asyncio.get_running_loop().call_later(SPARE_SECONDS, self._end_if_spare, slot)
+    def _owner_is_free(self) -> None:
         if self._backlog:
             self._look_for_work()
-
-    async def _tell_owner_came(self) -> None:
-        async with self._owner_came:
-            self._owner_came.notify()
-
-    def _end_if_spare(self, slot: _Slot) -> None:
-        if slot in self._idle and len(self._idle) > max(1, self._config.warm_owners):
-            self._idle.remove(slot)
-            self._forget(slot)
-            ray.kill(slot.handle)
-
-    def _forget(self, slot: _Slot) -> None:
-        self._slots.pop(slot.name, None)
-        self._keep_warm()
-
-    async def _idle_owner(self) -> _Slot:
-        async with self._owner_came:
-            self._wanted += 1
-            try:
-                self._keep_warm()
-                await self._owner_came.wait_for(lambda: self._idle)
-                return self._idle.pop()
-            finally:
-                self._wanted -= 1
 
     # ------------------------------------------------------------ lending
 
@@ -418,11 +356,11 @@ class DirectoryActor:
         Raises:
             DatabaseUnusable: nothing can be written.
         """
-        slot = await self._idle_owner()
+        slot = await self._owners.wait()
         epoch = await self._lend(slot, root_id, None, unless_unusable)
         return (False, None) if epoch is None else await self._hand_over(slot, root_id, epoch, order)
 
-    async def _lend(self, slot: _Slot, root_id: str, previous: Owned | None, patience: Callable[..., Any] = until_certain) -> int | None:
+    async def _lend(self, slot: Slot, root_id: str, previous: Owned | None, patience: Callable[..., Any] = until_certain) -> int | None:
         """Write that an owner has a tree, which `previous` held; the epoch. None: that is not so any more, the owner is free again."""
         slot.root_id = root_id
         self._being_lent.add(root_id)
@@ -437,10 +375,10 @@ class DirectoryActor:
             raise
         if epoch is None:
             self._being_lent.discard(root_id)
-            self._free(slot)
+            self._owners.free(slot)
         return epoch
 
-    async def _hand_over(self, slot: _Slot, root_id: str, epoch: int, order: tuple[Command, str] | None) -> tuple[bool, BatonError | None]:
+    async def _hand_over(self, slot: Slot, root_id: str, epoch: int, order: tuple[Command, str] | None) -> tuple[bool, BatonError | None]:
         """Let an owner take the tree that it was lent; whether it did, and the answer to the order it took with it."""
         taken, answer, pause = False, None, 0.0
         try:
@@ -457,36 +395,36 @@ class DirectoryActor:
                 self._spawn(self._meet(slot, pause))  # it holds another, or died; a restarted one takes what the database gives it
         return taken, answer
 
-    async def _hand_over_due(self, slot: _Slot, root_id: str, epoch: int) -> None:
+    async def _hand_over_due(self, slot: Slot, root_id: str, epoch: int) -> None:
         try:
             await self._hand_over(slot, root_id, epoch, None)
         except (RayError, BatonError) as error:
             log.warning("tree %s could not be taken by %s, it is lent again: %s", root_id, slot.name, error)
 
-    def _note_lent(self, slot: _Slot, root_id: str) -> None:
+    def _note_lent(self, slot: Slot, root_id: str) -> None:
         slot.root_id = root_id
         self._lent[root_id] = slot
         self._changed.wake(root_id)
         self._spawn(self._watch(slot, root_id))
 
-    async def _watch(self, slot: _Slot, root_id: str) -> None:
+    async def _watch(self, slot: Slot, root_id: str) -> None:
         """Wait for the release; an owner that died comes back by itself, or, if Ray gave it up, loses its tree."""
         try:
             why = await patiently_called(slot.handle, "released", root_id)
         except RayActorError as error:
             log.warning("owner %s of %s is gone for good: %s", slot.name, root_id, error)
-            self._forget(slot)
+            self._owners.forget(slot)
             self._let_go(slot, root_id)
             self._spawn(self._sweep())
             return
         self._let_go(slot, root_id)
         if why != "ended":
             self._backlog = True
-        self._free(slot)
+        self._owners.free(slot)
         if why in ("idle", "moved"):  # it does not have what it should: somebody else has it, or nobody
             self._spawn(self._sweep())
 
-    def _let_go(self, slot: _Slot, root_id: str) -> None:
+    def _let_go(self, slot: Slot, root_id: str) -> None:
         if self._lent.get(root_id) is slot:
             del self._lent[root_id]
         self._changed.wake(root_id)
@@ -515,11 +453,11 @@ class DirectoryActor:
             await self._set_timer()
             self._backlog = looks != self._looks  # something came in after the database was asked
             return self._backlog
-        slot = await self._idle_owner()
+        slot = await self._owners.wait()
         orphan = self._orphans.pop(0) if self._orphans else None
         root_id = await self._first_due() if orphan is None else orphan.root_id  # one that was woken meanwhile comes first
         if root_id is None:
-            self._free(slot)
+            self._owners.free(slot)
         elif (epoch := await self._lend(slot, root_id, orphan)) is not None:
             self._spawn(self._hand_over_due(slot, root_id, epoch))  # a large tree takes its time, others need not wait
         return True
@@ -569,7 +507,7 @@ class DirectoryActor:
         if self._config.adopts:
             await self._in_thread(self._store.adopt, self._cluster_id, None)
         for owned in await self._read(self._store.owned, self._cluster_id):
-            slot = self._slots.get(owned.owner)
+            slot = self._owners.get(owned.owner)
             held = slot is not None and (not slot.known or slot.root_id == owned.root_id)
             if not held and owned not in self._orphans:
                 self._orphans.append(owned)

@@ -57,6 +57,8 @@ class Reach:
             found: Found = self._call(WHERE_SECONDS, until, "where", (root_id,))
             if found.state != "waiting":
                 return found
+            if until is not None and time.monotonic() >= until:
+                raise GetTimeoutError
 
     async def where_async(self, root_id: str) -> Found:
         """As `where`, in a running loop."""

@@ -1,5 +1,6 @@
 """Rays of these tests' own, begun and ended with each file: what is killed here harms nobody else."""
 
+import logging
 import os
 import shutil
 import sys
@@ -8,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -29,7 +31,7 @@ _ENVIRONMENT = {
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "5",
 }
-NODE = {"num_cpus": 2, "object_store_memory": 100 * 1024 * 1024}
+NODE: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 100 * 1024 * 1024}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,7 +63,7 @@ def ray_nodes(count: int) -> Iterator[Cluster]:
         try:
             for _ in range(count - 1):
                 cluster.add_node(**NODE)
-            ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
             yield cluster
         finally:
             ray.shutdown()

@@ -13,10 +13,10 @@ from typing import Any
 from ray.cluster_utils import Cluster
 
 from baton_actors.runtime.crash_points import POINTS, Deed
-from baton_actors.testing.crash_points import CrashPoints
+from baton_actors.testing.crash_points import Crash, CrashPoints
 from tests.chaos.history import History
 from tests.chaos.processes import Kind, pids
-from tests.chaos.server import Server
+from tests.chaos.server import Mode, Server
 
 #: Seconds between two injuries.
 PAUSES = (0.2, 2.0)
@@ -114,7 +114,11 @@ class Injuries:
         crash = self._planned.enter_context(
             self.points.at(name, do, seconds=self.chance.uniform(*SHORT_STOPS), nth=self.chance.randint(1, 5))
         )
-        self._planned.callback(lambda: crash.happened and self.history.add("injected", what=f"{do} at {name}", pid=crash.pid))
+        self._planned.callback(self._note_crash, f"{do} at {name}", crash)
+
+    def _note_crash(self, what: str, crash: Crash) -> None:
+        if crash.happened:
+            self.history.add("injected", what=what, pid=crash.pid)
 
     # ------------------------------------------------------------ nodes
 
@@ -139,7 +143,8 @@ class Injuries:
     def _restart_server(self) -> None:
         assert self.server is not None
         away = self.chance.uniform(*SERVER_AWAY)
-        mode = self.chance.choice(("fast", "immediate"))
+        modes: tuple[Mode, ...] = ("fast", "immediate")
+        mode = self.chance.choice(modes)
         self.history.add("injected", what="restart database", mode=mode, seconds=round(away, 2))
         self.server.stop(mode)
         threading.Event().wait(away)

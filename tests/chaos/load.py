@@ -15,6 +15,7 @@ from baton_actors.client import Client
 from tests.chaos.history import History
 from tests.chaos.plans import Plan, evaluated, random_plan
 from tests.chaos.playing import bounds_of
+from tests.chaos.waiting import within
 
 #: Of all trees, so many are cancelled by their customer, after so many seconds at most; so many are watched.
 CANCELLED, CANCEL_SECONDS, WATCHED = 0.12, 3.0, 0.4
@@ -51,9 +52,7 @@ class Load:
 
     def ended(self, seconds: float) -> bool:
         """Whether everybody has got their results within that time."""
-        for thread in self._customers:
-            thread.join(seconds)
-        return not any(thread.is_alive() for thread in self._customers)
+        return within(seconds, lambda: not any(thread.is_alive() for thread in self._customers))
 
     def stop(self) -> None:
         """Everybody goes home; those who watch are told the end first."""

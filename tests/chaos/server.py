@@ -14,6 +14,8 @@ from typing import Literal
 import psycopg
 import pytest
 
+Mode = Literal["fast", "immediate"]
+
 
 @dataclass(frozen=True)
 class Server:
@@ -30,7 +32,7 @@ class Server:
         options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1"
         _run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-l", str(self.folder / "log"), "-o", options, "start")
 
-    def stop(self, mode: Literal["fast", "immediate"]) -> None:
+    def stop(self, mode: Mode) -> None:
         """`immediate` is a crash: it recovers from its log at the next start."""
         _run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", mode, "stop")
 
@@ -65,8 +67,8 @@ def own_server() -> Iterator[Server]:
 
 def _run(*command: str) -> None:
     # Its output goes nowhere: the server it starts would hold the pipe open.
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", **_as())
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", user=_user())
 
 
-def _as() -> dict[str, str]:
-    return {"user": "postgres"} if os.geteuid() == 0 else {}
+def _user() -> str | None:
+    return "postgres" if os.geteuid() == 0 else None

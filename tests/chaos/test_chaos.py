@@ -107,7 +107,8 @@ def chaos(
         say(f"killed too often in a row, rightly: {crashed(rows)}")
     surprises = [line for line in history.lines if line["kind"] == "surprised"]
     if found or surprises:
-        shutil.copytree(Path(cluster.head_node.get_session_dir_path()) / "logs", folder / "logs", ignore_dangling_symlinks=True)
+        head: Any = cluster.head_node
+        shutil.copytree(Path(head.get_session_dir_path()) / "logs", folder / "logs", ignore_dangling_symlinks=True)
         stuck = [story(rows, root_id) for root_id in unended(rows)[:3]]
         lines = [f"seed {seed}; the history and Ray's logs are in {folder}", *found[:20], *map(str, surprises[:5]), *stuck]
         pytest.fail("\n".join(lines), pytrace=False)

@@ -54,7 +54,7 @@ class Forged:
     """
 
     def __init__(self) -> None:
-        self.tree = {
+        self.tree: dict[str, Any] = {
             "root_id": ROOT,
             "status": "completed",
             "owner": None,

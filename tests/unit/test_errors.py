@@ -12,7 +12,7 @@ import baton_actors
 from baton_actors import errors
 from baton_actors.errors import BatonError, BatonFailed, InvalidInput, NotFound, WaitTimeout
 
-_SAMPLES = {"seconds": 2.5, "after": 3.0, "epoch": 4}
+_SAMPLES = {"seconds": 2.5, "after": 3.0, "epoch": 4, "usage": {"tokens_in": 1.0}}
 
 
 def subclasses(of: type[BatonError]) -> list[type[BatonError]]:

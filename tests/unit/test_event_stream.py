@@ -11,7 +11,8 @@ from ray.exceptions import ActorDiedError
 
 from baton_actors.client import EventStream, TreeHandle
 from baton_actors.events import Event, EventType, Whisper
-from baton_actors.runtime.publication import Page
+from baton_actors.runtime.publication import Found, Page
+from baton_actors.runtime.reaching import Reach
 
 ROOT = "bt_root"
 
@@ -35,11 +36,10 @@ class Played:
         self.asked: list[tuple[int, int | None]] = []
         self._pages = list(pages)
         owner = SimpleNamespace(events=SimpleNamespace(remote=self._poll))
-        place = SimpleNamespace(state="here", value=owner)
+        directory: Any = SimpleNamespace(where=SimpleNamespace(remote=lambda _: Answer(Found("here", owner))))
         client: Any = SimpleNamespace(
-            _directory=SimpleNamespace(where=SimpleNamespace(remote=lambda _: Answer(place))),
-            _get=lambda answer: answer.value(),
-            _read=lambda name, *_: SimpleNamespace(seq=9),
+            _reach=Reach(directory, find=lambda: directory),
+            _read=lambda name, *_: [] if name == "events" else SimpleNamespace(seq=9),  # all but the last came from the owner
         )
         self.tree = TreeHandle(client, ROOT, None)
 
@@ -66,6 +66,11 @@ class Answer:
         else:
             made.set_result(self._given)
         return made
+
+
+@pytest.fixture(autouse=True)
+def answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton_actors.runtime.reaching.ray.get", lambda answer, timeout=None: answer.value())
 
 
 def all_of(stream: EventStream) -> list[int]:
