@@ -145,6 +145,7 @@ class Client:
 
     def close(self) -> None:
         """Disconnect; a private cluster ends, and what is unfinished in it waits for `baton resume`."""
+        self._reach.close()
         if self._store is not None:
             self._store.close()
         if self._joined.ours:
@@ -221,6 +222,7 @@ class Client:
 
     def hand_in(self, task: Submission) -> "TreeHandle":
         """Hand in a task that `prepared` made; the second half of `submit`."""
+        self._reach.check_open()
         if task.asks_local_model:
             start_local(self._say)
         placed: Placed = self._reach.ask("submit", task)
@@ -375,6 +377,7 @@ class TreeHandle:
         until = None if timeout is None else time.monotonic() + timeout
         pauses = _pauses()
         while True:
+            self._client._reach.check_open()
             try:
                 if self._owner is None:
                     place = self._client._reach.where(self.id, until)
@@ -397,6 +400,7 @@ class TreeHandle:
     async def _result_async(self) -> Any:
         pauses = _pauses()
         while True:
+            self._client._reach.check_open()
             try:
                 if self._owner is None:
                     place = await self._client._reach.where_async(self.id)
@@ -514,6 +518,7 @@ class EventStream:
         """What comes next, as soon as there is anything; nothing once the tree has ended and all was given out."""
         pauses = _pauses()
         while True:
+            self._client._reach.check_open()
             try:
                 if self._owner is None:
                     if stored := self._stored():  # a tree that waits for somebody has no owner, and may have none for days
@@ -537,6 +542,7 @@ class EventStream:
     async def _next_page_async(self) -> list[Event]:
         pauses = _pauses()
         while True:
+            self._client._reach.check_open()
             try:
                 if self._owner is None:
                     if stored := await asyncio.to_thread(self._stored):

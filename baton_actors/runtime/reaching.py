@@ -35,6 +35,20 @@ class Reach:
         self.handle = handle
         self._find = find
         self._lock = threading.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """From now on nothing is asked: Ray would start a cluster of its own for a call without one."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """See that the client may still ask.
+
+        Raises:
+            ClusterUnusable: it was closed.
+        """
+        if self._closed:
+            raise ClusterUnusable("this client", "is closed; connect() makes another")
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call the directory; what is asked of it may be asked twice.
@@ -70,6 +84,7 @@ class Reach:
     def _call(self, seconds: float, until: float | None, method: str, arguments: tuple[Any, ...]) -> Any:
         end = time.monotonic() + seconds
         while True:
+            self.check_open()
             handle, limit = self.handle, end if until is None else min(end, until)
             try:
                 return got(getattr(handle, method).remote(*arguments), max(0.0, limit - time.monotonic()))
@@ -89,6 +104,7 @@ class Reach:
     async def _poll_async(self, root_id: str) -> Found:
         end = time.monotonic() + WHERE_SECONDS
         while True:
+            self.check_open()
             handle = self.handle
             try:
                 found: Found = await asyncio.wait_for(answer(handle.where.remote(root_id)), max(0.0, end - time.monotonic()))

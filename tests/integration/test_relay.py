@@ -9,6 +9,7 @@ import pytest
 
 import baton_actors as baton
 from baton_actors.client import Client
+from baton_actors.errors import ClusterUnusable
 
 from .conftest import story
 
@@ -262,3 +263,12 @@ def test_a_subscriber_who_comes_while_a_tree_waits_sees_what_was_at_once(user: C
     assert [next(late).type for _ in range(2)] == ["baton.created", "baton.waiting"]
     tree.answer(tree.id, "this")
     assert [event.type for event in late] == ["baton.completed", "tree.completed"]
+
+
+def test_a_closed_client_says_so_and_starts_nothing(client: Client) -> None:
+    tree = client.submit("say seven", worker=lambda baton, ctx: 7)
+    assert tree.result() == 7
+    client.close()
+    for act in (lambda: client.submit("again", worker=lambda baton, ctx: 7), tree.result, tree.cancel, lambda: list(tree.events())):
+        with pytest.raises(ClusterUnusable, match="this client: is closed"):
+            act()
