@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -29,7 +30,7 @@ from baton_actors.baton import (
     Status,
 )
 from baton_actors.commands import Answer, Cancel, Command, Release, Retry
-from baton_actors.errors import BatonCancelled, BatonFailed, ClusterUnusable, DatabaseUnusable, InvalidInput, WaitTimeout
+from baton_actors.errors import BatonCancelled, BatonError, BatonFailed, ClusterUnusable, DatabaseUnusable, InvalidInput, WaitTimeout
 from baton_actors.events import TREE_ENDS, Event, Whisper
 from baton_actors.jsonable import checked, checked_text
 from baton_actors.runtime import cluster, reaching
@@ -145,11 +146,15 @@ class Client:
 
     def close(self) -> None:
         """Disconnect; a private cluster ends, and what is unfinished in it waits for `baton resume`."""
-        self._reach.close()
-        if self._store is not None:
-            self._store.close()
+        if not self._reach.close():
+            return
         if self._joined.ours:
             ray.shutdown()
+        if self._store is not None:
+            if self.private:
+                with suppress(BatonError):  # the lease ends by itself too, in 30 s
+                    self._store.leave(self._about.cluster_id)
+            self._store.close()
 
     # ------------------------------------------------------------ tasks
 

@@ -60,8 +60,17 @@ def resume(
             trees = client.resume(root_id, progress=progress)
         if not trees:
             say("no unfinished trees")
-        codes = {_finished(tree, timeout, as_json) for tree in trees}
+        waiting = {tree.id for tree in trees if client.private and _waits_for_people(tree)}
+        for id in waiting:
+            say(f"{id} waits for an answer, which nobody can give to a private Ray: 'ray start --head', then 'baton answer'")
+        codes = {_finished(tree, timeout, as_json) for tree in trees if tree.id not in waiting}
     return next((code for code in (130, 4, 1, 3) if code in codes), 0)
+
+
+def _waits_for_people(tree: "TreeHandle") -> bool:
+    """Whether nothing in a tree can go on without somebody outside."""
+    live = [baton for baton in tree.snapshot().batons if baton.status in (Status.PENDING, Status.RUNNING)]
+    return bool(live) and all(baton.passive and baton.status is Status.RUNNING for baton in live)
 
 
 def _finished(tree: "TreeHandle", timeout: float | None, as_json: bool) -> int:

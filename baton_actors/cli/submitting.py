@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from baton_actors.baton import Baton, ErrorKind, Status
+from baton_actors.baton import PASSIVE_WORKERS, Baton, ErrorKind, Status
 from baton_actors.cli.database import opened
 from baton_actors.cli.options import AsJson, DatabaseUrl, Timeout, with_task_options
 from baton_actors.cli.output import folded, print_json, print_result, print_text, say, status_line
@@ -43,6 +43,8 @@ def run(task: dict[str, Any], timeout: Timeout = None, as_json: AsJson = False, 
         if client.private:
             _tell_of_unfinished(database_url)
         tree = client.hand_in(wanted)
+        if client.private and task["worker"] in PASSIVE_WORKERS:
+            say("nobody else can reach this private Ray to answer; start a cluster with 'ray start --head', then 'baton submit'")
         return _awaited(client, tree, timeout, as_json)
 
 

@@ -37,9 +37,10 @@ class Reach:
         self._lock = threading.Lock()
         self._closed = False
 
-    def close(self) -> None:
-        """From now on nothing is asked: Ray would start a cluster of its own for a call without one."""
-        self._closed = True
+    def close(self) -> bool:
+        """From now on nothing is asked: Ray would start a cluster of its own for a call without one. Whether it was open."""
+        was_open, self._closed = not self._closed, True
+        return was_open
 
     def check_open(self) -> None:
         """See that the client may still ask.

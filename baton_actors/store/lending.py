@@ -73,6 +73,11 @@ def adopt(connection: Connection, cluster_id: str, root_ids: list[str] | None) -
     return sorted(connection.execute(adopted).scalars())
 
 
+def leave(connection: Connection, cluster_id: str) -> None:
+    """End the lease of a cluster that has ended; its open trees can be adopted at once."""
+    connection.execute(update(trees).where(trees.c.root_id.in_(_locked(_OPEN, trees.c.cluster_id == cluster_id))).values(lease_until=Now()))
+
+
 def owned(connection: Connection, cluster_id: str) -> list[Owned]:
     """The trees of a cluster that are lent."""
     lent = select(trees.c.root_id, trees.c.owner, trees.c.epoch, trees.c.owner_pid).where(

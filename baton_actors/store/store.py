@@ -120,6 +120,11 @@ class Store:
         with self._database.write(f"cluster {cluster_id}") as connection:
             lending.renew(connection, cluster_id)
 
+    def leave(self, cluster_id: str) -> None:
+        """End the lease of a cluster that has ended: its open trees can be adopted at once."""
+        with self._database.write(f"cluster {cluster_id}") as connection:
+            lending.leave(connection, cluster_id)
+
     def adopt(self, cluster_id: str, root_ids: list[str] | None = None) -> list[str]:
         """Take over open trees of other clusters whose lease has expired, all or only some; the ids of those that are ours now."""
         with self._database.write(f"cluster {cluster_id}") as connection:

@@ -572,6 +572,14 @@ class StoreContract:
         begun(store, lease_ms=-1, owner=None)
         assert store.left_pids() == [11]
 
+    def test_a_cluster_that_leaves_gives_up_its_open_trees_at_once_and_no_others(self, store: Store, other: Store) -> None:
+        ours, theirs, ended = begun(store).id, begun(store, cluster_id="c2").id, begun(store, status="completed").id
+        store.leave("c1")
+        assert store.abandoned() == [ours]
+        assert other.adopt("c3") == [ours]
+        assert store.tree(theirs).cluster_id == "c2"
+        assert store.tree(ended).cluster_id == "c1"
+
     def test_open_trees_whose_lease_expired_are_adopted_by_one_cluster(self, store: Store, other: Store) -> None:
         gone = [begun(store, lease_ms=-1).id for _ in range(3)]
         ours = begun(store, lease_ms=-1, cluster_id="c2").id
