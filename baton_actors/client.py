@@ -526,10 +526,8 @@ class EventStream:
             self._client._reach.check_open()
             try:
                 if self._owner is None:
-                    if stored := self._stored():  # a tree that waits for somebody has no owner, and may have none for days
-                        return stored
-                    place = self._client._reach.where(self._tree.id)
-                    if place.state == "gone":
+                    place = self._client._reach.where(self._tree.id, after=self.cursor)
+                    if place.state in ("gone", "news"):
                         return self._stored()
                     self._owner = place.value
                 page = reaching.got(self._owner.events.remote(self._tree.id, self.cursor, self._heard))
@@ -550,10 +548,8 @@ class EventStream:
             self._client._reach.check_open()
             try:
                 if self._owner is None:
-                    if stored := await asyncio.to_thread(self._stored):
-                        return stored
-                    place = await self._client._reach.where_async(self._tree.id)
-                    if place.state == "gone":
+                    place = await self._client._reach.where_async(self._tree.id, after=self.cursor)
+                    if place.state in ("gone", "news"):
                         return await asyncio.to_thread(self._stored)
                     self._owner = place.value
                 page = await reaching.answer(self._owner.events.remote(self._tree.id, self.cursor, self._heard))

@@ -313,8 +313,9 @@ class DirectoryActor:
         }
 
     @ray.method(concurrency_group="polls")
-    async def where(self, root_id: str) -> Found:
-        """The owner of a tree, as soon as it has one; gone: it has ended."""
+    async def where(self, root_id: str, after: int | None = None) -> Found:
+        """The owner of a tree, as soon as it has one; gone: it has ended. For a subscriber who has its events up to `after`: news, if
+        there are more while nobody owns it, as a tree that waits for somebody may have none for days."""
 
         async def look() -> Found | None:
             if slot := self._lent.get(root_id):
@@ -326,7 +327,7 @@ class DirectoryActor:
                 return Found("gone")
             if tree.cluster_id != self._cluster_id:
                 raise NotAllowed(root_id, _FOREIGN)
-            return None
+            return Found("news") if after is not None and tree.seq > after else None
 
         return await self._changed.until(root_id, look) or Found("waiting")
 

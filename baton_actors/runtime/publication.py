@@ -38,9 +38,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of a question that waits: the answer, or that it will not come from here, or (neither) that it is to be asked again."""
+    """What became of a question that waits: the answer, or that it will not come from here, or (neither) that it is to be asked again.
 
-    state: Literal["here", "gone", "waiting"]
+    `news`: the database holds more events than the asker has.
+    """
+
+    state: Literal["here", "gone", "waiting", "news"]
     value: Any = None
 
 

@@ -59,26 +59,26 @@ class Reach:
         """
         return self._call(ORDER_SECONDS, time.monotonic() + ORDER_SECONDS, method, arguments)
 
-    def where(self, root_id: str, until: float | None = None) -> Found:
+    def where(self, root_id: str, until: float | None = None, after: int | None = None) -> Found:
         """Where a tree is; asked again while nobody has it.
 
         Args:
-            until: a time of `time.monotonic`.
+            until: a time of `time.monotonic`. after: seq of the last event that a subscriber has; more of them are news.
 
         Raises:
             GetTimeoutError: that time has come. ClusterUnusable: it has not answered for `WHERE_SECONDS`.
         """
         while True:
-            found: Found = self._call(WHERE_SECONDS, until, "where", (root_id,))
+            found: Found = self._call(WHERE_SECONDS, until, "where", _asked(root_id, after))
             if found.state != "waiting":
                 return found
             if until is not None and time.monotonic() >= until:
                 raise GetTimeoutError
 
-    async def where_async(self, root_id: str) -> Found:
+    async def where_async(self, root_id: str, after: int | None = None) -> Found:
         """As `where`, in a running loop."""
         while True:
-            found = await self._poll_async(root_id)
+            found = await self._poll_async(_asked(root_id, after))
             if found.state != "waiting":
                 return found
 
@@ -102,13 +102,13 @@ class Reach:
                 else:
                     time.sleep(PAUSE_SECONDS)
 
-    async def _poll_async(self, root_id: str) -> Found:
+    async def _poll_async(self, asked: tuple[Any, ...]) -> Found:
         end = time.monotonic() + WHERE_SECONDS
         while True:
             self.check_open()
             handle = self.handle
             try:
-                found: Found = await asyncio.wait_for(answer(handle.where.remote(root_id)), max(0.0, end - time.monotonic()))
+                found: Found = await asyncio.wait_for(answer(handle.where.remote(*asked)), max(0.0, end - time.monotonic()))
                 return found
             except TimeoutError:
                 raise _silent(WHERE_SECONDS) from None
@@ -123,6 +123,10 @@ class Reach:
         with self._lock:
             if self.handle is dead:
                 self.handle = self._find()
+
+
+def _asked(root_id: str, after: int | None) -> tuple[Any, ...]:
+    return (root_id,) if after is None else (root_id, after)
 
 
 def got(reference: Any, timeout: float | None = None) -> Any:

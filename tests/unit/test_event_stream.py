@@ -32,16 +32,20 @@ class Played:
         asked: cursor and number of the last whisper, of each poll.
     """
 
-    def __init__(self, *pages: Page | Exception) -> None:
+    def __init__(self, *pages: Page | Exception, places: tuple[Found, ...] = (), stored: tuple[Event, ...] = ()) -> None:
         self.asked: list[tuple[int, int | None]] = []
         self._pages = list(pages)
-        owner = SimpleNamespace(events=SimpleNamespace(remote=self._poll))
-        directory: Any = SimpleNamespace(where=SimpleNamespace(remote=lambda _: Answer(Found("here", owner))))
+        self._places = list(places)
+        self._owner = SimpleNamespace(events=SimpleNamespace(remote=self._poll))
+        directory: Any = SimpleNamespace(where=SimpleNamespace(remote=self._where))
         client: Any = SimpleNamespace(
             _reach=Reach(directory, find=lambda: directory),
-            _read=lambda name, *_: [] if name == "events" else SimpleNamespace(seq=9),  # all but the last came from the owner
+            _read=lambda name, *asked: [each for each in stored if each.seq > asked[1]] if name == "events" else SimpleNamespace(seq=9),
         )
         self.tree = TreeHandle(client, ROOT, None)
+
+    def _where(self, root: str, after: int) -> "Answer":
+        return Answer(self._places.pop(0) if self._places else Found("here", self._owner))
 
     def _poll(self, root: str, cursor: int, heard: int | None) -> "Answer":
         self.asked.append((cursor, heard))
@@ -121,3 +125,12 @@ def test_who_does_not_listen_asks_for_no_whispers(read: Callable[[EventStream], 
     played = Played(Page(moved=True), Page(events=(event(9, EventType.TREE_COMPLETED),)))
     assert read(played.tree.events()) == [9]
     assert played.asked == [(0, None), (0, None)]
+
+
+@both_ways
+def test_what_is_stored_of_a_tree_that_nobody_owns_comes_before_the_wait_for_an_owner(read: Callable[[EventStream], list[int]]) -> None:
+    stored = tuple(Event(*event(seq)) for seq in (1, 2))
+    last = Page(events=(event(9, EventType.TREE_COMPLETED),))
+    played = Played(last, places=(Found("news"), Found("waiting")), stored=stored)
+    assert read(played.tree.events()) == [1, 2, 9]
+    assert [cursor for cursor, _ in played.asked] == [2]
