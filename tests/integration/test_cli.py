@@ -338,7 +338,7 @@ def without_ray(shell: Shell, tmp_path: Path) -> Shell:
         ([" \t", *FINE], "goal: is blank; say what is to be done"),
         (["\udcff", *FINE], "goal: has a lone surrogate"),
         (FINE, "Missing argument 'GOAL'; see 'baton run --help'"),
-        (["g"], "name a function that does the work: --worker module:function"),
+        (["g", "--tool", "nothing"], "tools: there is no tool 'nothing'"),
         (["g", "--worker", "workers"], "'workers' is no worker; give 'module:function', 'human', 'external'"),
         (["g", "--worker", "nowhere:fine"], "no module 'nowhere', neither installed nor in "),
         (["g", "--worker", "workers:nothing"], "module 'workers' has no 'nothing'"),
@@ -476,7 +476,8 @@ def test_two_runs_on_one_file_both_complete(aftermath: Aftermath) -> None:
     for done, to in zip(aftermath.others, (20, 30), strict=True):
         told = done.json
         shown = aftermath.shell.runs("show", told["id"], "--json").json
-        assert list(told) == ["id", "status", "result", "error", "error_kind", "batons", "events", "usage", "duration_ms", "partial"]
+        first, last = ["id", "status", "result", "error", "error_kind"], ["batons", "events", "rounds", "usage", "duration_ms", "partial"]
+        assert list(told) == first + last
         assert (told["status"], told["result"], told["error"], told["error_kind"]) == ("completed", to * (to + 1) // 2, None, None)
         assert (told["batons"], told["usage"], told["partial"]) == ({"completed": to + 1}, {}, False)
         assert told["events"] == aftermath.shell.tree(told["id"]).seq
