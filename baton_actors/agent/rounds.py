@@ -38,6 +38,8 @@ from baton_actors.capabilities.catalogue import Catalogue
 CLOSED_AFTER_REPEATS = 5
 #: The answer of a call in a reply that was cut off.
 CUT_OFF = "Your reply reached the length limit in the middle of a call, so nothing was executed. Be shorter."
+#: Words that an answer has at least which is taken for an echo of the question.
+LEAST_WORDS_OF_AN_ECHO = 4
 #: A call is made only if the budget has room for a closing one after it.
 CALL_AND_CLOSING = 2
 #: What a call may use at most, where nobody knows: characters of a token of the prompt, and tokens of an answer without a bound.
@@ -103,12 +105,11 @@ class AgentRun:
             return Failed(error.why, kind, retryable=error.meaning == "retry", after=error.after)
 
     async def _work(self) -> Outcome:
-        if self._memory.fresh:
-            if spawned := await self._decide():
-                return spawned
-            if (found := self._nothing_to_ask()) is not None:
-                return found
-        elif self._memory.waiting is not None:
+        if self._memory.fresh and (spawned := await self._decide()):
+            return spawned
+        if not self._host.breakdown and (found := self._nothing_to_ask()) is not None:
+            return found
+        if self._memory.waiting is not None:
             self._acting.take_results(self._host.children)
         elif self._memory.parts:
             self._take_results_of_parts()
@@ -278,24 +279,21 @@ class AgentRun:
         if spawned := await self._break_down_after(None):
             return spawned
         closing = prompts.closing()
-        if limit := await self._no_room_for(self._memory.messages, 1):
-            return self._spent(limit)
         names = [definition["function"]["name"] for definition in self._acting.definitions]
-        for more in ([closing], [closing, prompts.in_words_only()]):
-            answer = await self._ask([*self._memory.messages, *more], "closing", self._memory.rounds + 1)
-            echo = answer.text.strip() in str(closing["content"])
-            text = "" if echo or written_calls(answer.text, names) else answer.text
-            if text:
-                break
-            self._save(self._round_data(answer, "closing"), usage=answer.usage, rounds=1)
-        else:
-            text = self._memory.last_words
-            if not text:
-                return Failed("its rounds ran out, and the model gave no answer in words")
         self._memory.partial = True
-        self._memory.add(closing, {"role": "assistant", "content": text})
-        self._save(self._round_data(answer, "closing"), usage=answer.usage, rounds=1)
-        return Completed(text, partial=True)
+        for more in ([closing], [closing, prompts.in_words_only()]):
+            messages = [*self._memory.messages, *more]
+            if limit := await self._no_room_for(messages, 1):
+                return self._spent(limit)
+            answer = await self._ask(messages, "closing", self._memory.rounds + 1)
+            if answer.text and not written_calls(answer.text, names) and not _is_echo(answer.text, closing["content"]):
+                self._memory.add(closing, {"role": "assistant", "content": answer.text})
+                self._save(self._round_data(answer, "closing"), usage=answer.usage, rounds=1)
+                return Completed(answer.text, partial=True)
+            await self._save(self._round_data(answer, "closing"), usage=answer.usage, rounds=1)
+        if text := self._memory.last_words:
+            return Completed(text, partial=True)
+        return Failed("its rounds ran out, and the model gave no answer in words")
 
     async def _no_room_for(self, messages: Sequence[dict[str, Any]], calls: int) -> str | None:
         """Set aside in the tree's budget what so many calls may use; the limit that has no room for them."""
@@ -337,3 +335,8 @@ class AgentRun:
 
     def _save(self, data: dict[str, Any], *, usage: dict[str, float] | None = None, rounds: int = 0) -> Awaitable[None]:
         return self._host.save(state=self._memory.state(), data=data, rows=self._memory.take_unsaved(), usage=usage, rounds=rounds)
+
+
+def _is_echo(text: str, said: str) -> bool:
+    """Whether a small model only repeats what it was told; a word or two may be an answer."""
+    return len(text.split()) >= LEAST_WORDS_OF_AN_ECHO and text.strip() in said

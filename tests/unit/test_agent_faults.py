@@ -89,6 +89,16 @@ def test_a_closing_answer_that_calls_a_tool_is_asked_for_in_words() -> None:
     assert (root.result, root.partial) == ("two", True)
 
 
+def test_a_short_answer_at_the_close_is_no_echo_and_each_call_is_counted_once() -> None:
+    again = calls(("add", {"a": 1, "b": 1}))
+    with ScriptedModel(again, says("you")) as model:
+        root = Stage(model).run("Who?", breakdown="never", tools=[add], max_rounds=1)
+    assert (root.result, root.rounds) == ("you", 2)
+    with ScriptedModel(again, again, again) as model:
+        root = Stage(model).run("Go", breakdown="never", tools=[add], max_rounds=1)
+    assert (root.result, root.rounds, len(model.requests)) == ("2", 3, 3)
+
+
 def test_a_model_that_never_answers_in_words_leaves_what_its_tools_said() -> None:
     with ScriptedModel() as model:
         model.always(lambda body: calls(("add", {"a": len(body["messages"]), "b": 1})))
