@@ -8,7 +8,7 @@ import typer
 
 from baton_actors.cli.database import opened
 from baton_actors.cli.options import AsJson, BatonId, BudgetLimits, DatabaseUrl, budget_limits, json_or_text
-from baton_actors.cli.output import print_json, say, status_line
+from baton_actors.cli.output import data_only, print_json, say, status_line
 from baton_actors.errors import ClusterUnusable
 from baton_actors.settings import ray_address
 
@@ -79,7 +79,7 @@ def _tree_of(id: str, database_url: str | None) -> Iterator["TreeHandle"]:
 
     with status_line() as progress:
         client = connect(database_url=database_url, progress=progress)
-    with client:
+    with data_only(), client:
         yield client.get(id)
 
 

@@ -8,7 +8,7 @@ from baton_actors.baton import Baton, Status
 from baton_actors.cli.database import opened
 from baton_actors.cli.options import AsJson, BatonId, DatabaseUrl, Timeout
 from baton_actors.cli.output import as_json as json_text
-from baton_actors.cli.output import print_text, say, status_line
+from baton_actors.cli.output import data_only, print_text, say, status_line
 from baton_actors.cli.painting import ended, outcome
 from baton_actors.cli.submitting import exit_code, tell
 from baton_actors.cli.tailing import followed
@@ -55,7 +55,7 @@ def resume(
         root_id = None if id is None else store.root_of(id)
     with status_line() as progress:
         client = connect(database_url=database_url, progress=progress)
-    with client:
+    with data_only(), client:
         with status_line() as progress:
             trees = client.resume(root_id, progress=progress)
         if not trees:

@@ -4,18 +4,38 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.status import Status
 
 from baton_actors.display import harmless
 
+#: Standard output, while everything else that is printed goes to standard error.
+_kept: TextIO | None = None
+
+
+@contextmanager
+def data_only() -> Iterator[None]:
+    """While this lasts, only what is printed here reaches standard output: Ray prints its warnings there, whatever it was told."""
+    global _kept
+    before = _kept
+    _kept = before or sys.stdout
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _kept = before
+
+
+def _data() -> TextIO:
+    return _kept or sys.stdout
+
 
 def print_json(value: Any) -> None:
     """One JSON value on standard output: indented for a person, in one line for a program."""
-    print_text(as_json(value, indent=2 if sys.stdout.isatty() else None))
+    print_text(as_json(value, indent=2 if _data().isatty() else None))
 
 
 def as_json(value: Any, indent: int | None = None) -> str:
@@ -25,8 +45,8 @@ def as_json(value: Any, indent: int | None = None) -> str:
 
 def print_text(text: str) -> None:
     """One piece of data on standard output, as it is."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    _data().write(f"{text}\n")
+    _data().flush()
 
 
 def print_result(value: Any) -> None:
@@ -58,7 +78,7 @@ def animated(console: Console) -> bool:
 
 def output_width() -> int | None:
     """The width to cut lines of data to; None (do not cut) when standard output is not a terminal."""
-    return Console().width if sys.stdout.isatty() else None
+    return Console(file=_data()).width if _data().isatty() else None
 
 
 @contextmanager
@@ -81,4 +101,4 @@ def status_line() -> Iterator[Callable[[str], None]]:
 
 
 def _speaks_unicode() -> bool:
-    return (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
+    return (_data().encoding or "").lower().replace("-", "").startswith("utf")

@@ -7,7 +7,7 @@ import typer
 from baton_actors.baton import PASSIVE_WORKERS, Baton, ErrorKind, Status
 from baton_actors.cli.database import opened
 from baton_actors.cli.options import AsJson, DatabaseUrl, Timeout, with_task_options
-from baton_actors.cli.output import folded, print_json, print_result, print_text, say, status_line
+from baton_actors.cli.output import data_only, folded, print_json, print_result, print_text, say, status_line
 from baton_actors.cli.painting import Followed, ended, outcome
 from baton_actors.display import headline
 from baton_actors.errors import BatonCancelled, BatonFailed, NotAllowed, WaitTimeout
@@ -39,7 +39,7 @@ def run(task: dict[str, Any], timeout: Timeout = None, as_json: AsJson = False, 
         say(folded(introduced))
     with status_line() as progress:
         client = connect(database_url=database_url, progress=progress)
-    with client:
+    with data_only(), client:
         if client.private:
             _tell_of_unfinished(database_url)
         tree = client.hand_in(wanted)
@@ -64,7 +64,7 @@ def submit(
         client = connect(database_url=database_url, start=False, progress=progress)
     if introduced := introduction(wanted):
         say(folded(introduced))
-    with client:
+    with data_only(), client:
         tree = client.hand_in(wanted)
         if as_json:
             print_json({"id": tree.id})

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from baton_actors.baton import Baton
-from baton_actors.cli.output import say, status_line
+from baton_actors.cli.output import data_only, say, status_line
 from baton_actors.errors import ClusterUnusable, WaitTimeout
 from baton_actors.events import Event, Whisper
 from baton_actors.settings import ray_address
@@ -116,6 +116,7 @@ def followed(store: "Store", root_id: str, database_url: str | None) -> Iterator
 
         try:
             with status_line() as progress:
+                stack.enter_context(data_only())
                 client = stack.enter_context(connect(database_url=database_url, start=False, progress=progress))
         except ClusterUnusable as error:
             say(f"{error}; following it through the database")

@@ -12,6 +12,7 @@ import pytest
 
 from baton_actors.baton import Baton, Status
 from baton_actors.cli.app import execute
+from baton_actors.cli.output import data_only, print_json
 from baton_actors.errors import ClusterUnusable, NotAllowed, WaitTimeout
 from baton_actors.events import Event, Whisper
 from baton_actors.snapshot import Snapshot
@@ -338,3 +339,13 @@ def test_a_fault_of_ours_is_one_line_too(serve: Serve, capsys: Captured) -> None
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: RuntimeError: several lines (")
     assert last.endswith("); please report it, this is a fault of ours")
+
+
+def test_what_others_print_while_a_tree_runs_is_no_data(capsys: pytest.CaptureFixture[str]) -> None:
+    with data_only(), data_only():
+        print("(raylet) WARNING: many processes")
+        print_json({"id": 1})
+    print_json({"id": 2})
+    out, err = capsys.readouterr()
+    assert [json.loads(line) for line in out.splitlines()] == [{"id": 1}, {"id": 2}]
+    assert err == "(raylet) WARNING: many processes\n"
