@@ -16,7 +16,7 @@ MOST_THREADS = 4
 #: What a user must know of the small model before trusting it.
 HONEST = (
     "no model is set up, so a small local one answers (SmolLM2, 135 million parameters): it is for trying things out, its answers are "
-    "short and often wrong; for a real one set OPENAI_API_KEY, or OPENAI_BASE_URL and BATON_MODEL"
+    "short and often wrong, about texts most of all; for a real one set OPENAI_API_KEY, or OPENAI_BASE_URL and BATON_MODEL"
 )
 
 
