@@ -5,18 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stamina
 
 from baton_actors.agent.profile import SMALL
 from baton_actors.baton import ErrorKind, Spawned, Status
 from baton_actors.testing import ScriptedModel, calls, fails, says
 from tests.unit.agents import Stage
 
-
-@pytest.fixture(autouse=True)
-def without_pauses() -> Any:
-    with stamina.set_testing(True, attempts=5):
-        yield
+pytestmark = pytest.mark.usefixtures("without_pauses")
 
 
 def look(at: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import stamina
 
 from baton_actors.agent.access import Wishes, choose
 from baton_actors.agent.breakdown import judgement_of
@@ -23,10 +22,7 @@ from tests.unit.test_chat import answer, answering, complaint
 GO = [{"role": "user", "content": "Go"}]
 
 
-@pytest.fixture(autouse=True)
-def without_pauses() -> Any:
-    with stamina.set_testing(True, attempts=5):
-        yield
+pytestmark = pytest.mark.usefixtures("without_pauses")
 
 
 def add(a: int, b: int) -> int:

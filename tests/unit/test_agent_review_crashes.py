@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import stamina
 
 from baton_actors.agent.memory import Memory
 from baton_actors.baton import Baton, HandedOver, Outcome, Spawned, Status
@@ -18,11 +17,7 @@ from baton_actors.runtime.learning import Experience
 from baton_actors.testing import ScriptedModel, Step, calls, fails, says
 from tests.unit.agents import Crash, Record, Stage, StageHost
 
-
-@pytest.fixture(autouse=True)
-def without_pauses() -> Any:
-    with stamina.set_testing(True, attempts=5):
-        yield
+pytestmark = pytest.mark.usefixtures("without_pauses")
 
 
 class DyingHost(StageHost):

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import pytest
-import stamina
 from pydantic import BaseModel
 
 from baton_actors.agent.chat import ChatModel
@@ -18,11 +17,7 @@ from baton_actors.capabilities.tool import tool
 from baton_actors.testing import ScriptedModel, Step, calls, says
 from tests.unit.agents import Stage
 
-
-@pytest.fixture(autouse=True)
-def without_pauses() -> Any:
-    with stamina.set_testing(True, attempts=5):
-        yield
+pytestmark = pytest.mark.usefixtures("without_pauses")
 
 
 def add(a: int, b: int) -> int:

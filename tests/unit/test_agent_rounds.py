@@ -5,18 +5,13 @@ import time
 from typing import Any
 
 import pytest
-import stamina
 
 from baton_actors.baton import Completed, ErrorKind, HandedOver, Status
 from baton_actors.capabilities.tool import ToolContext, tool
 from baton_actors.testing import ScriptedModel, calls, fails, raw, says
 from tests.unit.agents import KEY, Stage
 
-
-@pytest.fixture(autouse=True)
-def without_pauses() -> Any:
-    with stamina.set_testing(True, attempts=5):
-        yield
+pytestmark = pytest.mark.usefixtures("without_pauses")
 
 
 def add(a: int, b: int) -> int:
